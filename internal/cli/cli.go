@@ -1,0 +1,64 @@
+// Package cli is the command line of parity.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of parity. A command that runs another passes that one's on.
+const (
+	exitPass         = 0
+	exitFail         = 1 // a promise was broken
+	exitUsage        = 2 // bad arguments
+	exitInconclusive = 3 // the test could not tell, or the environment lacks something
+)
+
+// codedError is an error with the exit code that it means.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+func usageErrorf(format string, args ...any) error {
+	return &codedError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// exitWith ends the program with the code and no message: what there is to say was said.
+func exitWith(code int) error { return &codedError{code: code} }
+
+// Main runs the command line and gives the exit code.
+func Main(args []string) int {
+	root := &cobra.Command{
+		Use:           "parity",
+		Short:         "Prove, with real MicroSandbox microVMs, that a workspace keeps its promises",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetArgs(args)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageErrorf("%w; see %s --help", err, c.CommandPath())
+	})
+	root.AddCommand(labCommand())
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return exitPass
+	}
+	code := exitInconclusive
+	var coded *codedError
+	if errors.As(err, &coded) {
+		if code = coded.code; coded.err == nil {
+			return code
+		}
+	}
+	fmt.Fprintln(os.Stderr, "parity: error:", err)
+	return code
+}

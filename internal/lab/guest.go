@@ -1,0 +1,115 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/sshserver"
+)
+
+// guestInit is process 1 of the emulated machine: it sets the machine up, starts the command channel, reaps, and powers off.
+func guestInit() {
+	err := prepareGuest()
+	if err == nil {
+		var e ended
+		e, err = runChild("/proc/self/exe", []string{"parity", reexecServe}, os.Environ(), "/", []*os.File{os.Stdin, os.Stdout, os.Stderr}, nil)
+		if err == nil && e.exit != 0 {
+			err = fmt.Errorf("the command channel ended with code %d", e.exit)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parity: the emulated machine:", err)
+	}
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	os.Exit(1)
+}
+
+func readGuestConfig() (c guestConfig, err error) {
+	data, err := os.ReadFile(guestConf)
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	return c, err
+}
+
+func prepareGuest() error {
+	c, err := readGuestConfig()
+	if err != nil {
+		return err
+	}
+	for _, m := range []struct{ path, kind, data string }{
+		{"/dev/pts", "devpts", "ptmxmode=0666"},
+		{"/dev/shm", "tmpfs", "mode=1777"},
+		{"/sys/fs/cgroup", "cgroup2", ""},
+	} {
+		if err := os.MkdirAll(m.path, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, m.path, m.kind, 0, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.path, err)
+		}
+	}
+	if err := unix.Sethostname([]byte("parity")); err != nil {
+		return err
+	}
+	for _, path := range c.Modules {
+		if err := loadModule(path); err != nil {
+			return err
+		}
+	}
+	return upLoopback()
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	params := ""
+	if filepath.Base(path) == "dummy.ko" {
+		params = "numdummies=0" // else it makes an interface of its own
+	}
+	if err := unix.FinitModule(int(f.Fd()), params, 0); err != nil && err != unix.EEXIST {
+		return fmt.Errorf("load kernel module %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// guestServe serves the command channel on the virtio-serial port until its other end hangs up.
+func guestServe() {
+	c, err := readGuestConfig()
+	if err == nil {
+		var port *os.File
+		if port, err = openPort(portName); err == nil {
+			err = sshserver.Serve(context.Background(), port, sshserver.Options{Env: c.Env, Dir: c.Dir})
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parity: the command channel:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// openPort opens the virtio-serial port of the given name; it can take a moment to appear.
+func openPort(name string) (*os.File, error) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+		for _, p := range ports {
+			if got, err := os.ReadFile(p); err == nil && strings.TrimSpace(string(got)) == name {
+				return os.OpenFile(filepath.Join("/dev", filepath.Base(filepath.Dir(p))), os.O_RDWR, 0)
+			}
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("virtio-serial port %s did not appear in 20 s", name)
+		}
+	}
+}

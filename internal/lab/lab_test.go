@@ -1,0 +1,294 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	Reexec()
+	if os.Getenv("PARITY_TEST_RUN_LAB") != "" { // the child of TestKilledLabLeavesNothing
+		_, err := Run(context.Background(), Options{KVM: Native, Argv: []string{"sh", "-c", "echo started; sleep 600 & sleep 600"},
+			Env: os.Environ(), Dir: "/", Cache: os.Getenv("PARITY_TEST_RUN_LAB"), Stdout: os.Stdout})
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func options(t *testing.T, kvm KVM, script string) Options {
+	t.Helper()
+	cache := t.TempDir()
+	if kvm == Emulated { // it needs the kernel that setup extracted
+		dir, err := CacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = dir
+	}
+	return Options{KVM: kvm, Argv: []string{"sh", "-c", script}, Env: os.Environ(), Dir: t.TempDir(), Cache: cache}
+}
+
+// Each property of a lab is the same for both kinds. The native one needs no KVM for these.
+func forBoth(t *testing.T, test func(t *testing.T, kvm KVM)) {
+	for _, kvm := range []KVM{Native, Emulated} {
+		t.Run(string(kvm), func(t *testing.T) { test(t, kvm) })
+	}
+}
+
+func TestCommandHasItsStreamsItsFolderAndItsExitCode(t *testing.T) {
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		o := options(t, kvm, `
+			cat
+			echo "an error" >&2
+			echo "dir=$(pwd) lab=$PARITY_LAB word=$PARITY_TEST_WORD host=$(hostname)"
+			echo "interfaces=$(ls /sys/class/net | tr '\n' ' ')"
+			grep -c . /proc/self/mountinfo >/dev/null
+			mkdir -p "$PARITY_TEST_REPORT/sub" && echo content >"$PARITY_TEST_REPORT/sub/file"
+			exit 23`)
+		report := filepath.Join(t.TempDir(), "report")
+		o.Report = report
+		o.Env = append(o.Env, "PARITY_TEST_WORD=a 'quoted' $word", "PARITY_TEST_REPORT="+report)
+		var stdout, stderr bytes.Buffer
+		o.Stdin, o.Stdout, o.Stderr = strings.NewReader("from stdin\n"), &stdout, &stderr
+		res, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.ExitCode != 23 || res.Boot <= 0 {
+			t.Errorf("the command exited with 23; the lab says %+v", res)
+		}
+		want := "from stdin\ndir=" + o.Dir + " lab=" + string(kvm) + " word=a 'quoted' $word host=parity\n"
+		if !strings.HasPrefix(stdout.String(), want) {
+			t.Errorf("stdout is %q, want it to begin with %q", stdout.String(), want)
+		}
+		// sysfs shows the mount's own namespace; a native lab has this machine's mount.
+		if kvm == Emulated && !strings.HasSuffix(stdout.String(), "interfaces=lo \n") {
+			t.Errorf("the machine has other interfaces than lo: %q", stdout.String())
+		}
+		if stderr.String() != "an error\n" {
+			t.Errorf("stderr is %q", stderr.String())
+		}
+		if got, err := os.ReadFile(filepath.Join(report, "sub/file")); string(got) != "content\n" {
+			t.Errorf("the report's file holds %q (%v)", got, err)
+		}
+	})
+}
+
+func TestScratchHasUserXattrsAndGoesWithTheLab(t *testing.T) {
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		o := options(t, kvm, `set -e; echo x >"$PARITY_SCRATCH/f"; echo y >"$TMPDIR/g"; echo "$PARITY_SCRATCH"; exec "$PARITY_TEST_SELF" -test.run '^TestHelperSetXattr$' "$PARITY_SCRATCH/f" "$TMPDIR/g"`)
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Env = append(o.Env, "PARITY_TEST_SELF="+self, "PARITY_TEST_XATTR=1")
+		var out bytes.Buffer
+		o.Stdout, o.Stderr = &out, &out
+		res, err := Run(t.Context(), o)
+		if err != nil || res.ExitCode != 0 {
+			t.Fatalf("code %d, %v: %s", res.ExitCode, err, out.String())
+		}
+		scratch, _, _ := strings.Cut(out.String(), "\n")
+		if _, err := os.Stat(scratch); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the scratch folder %q is still there (%v)", scratch, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(o.Cache, "disk-*")); len(left) > 0 {
+			t.Errorf("scratch disks are left: %q", left)
+		}
+	})
+}
+
+// TestHelperSetXattr runs inside a lab, for TestScratchHasUserXattrsAndGoesWithTheLab.
+func TestHelperSetXattr(t *testing.T) {
+	if os.Getenv("PARITY_TEST_XATTR") == "" {
+		return
+	}
+	for _, path := range os.Args[len(os.Args)-2:] {
+		if err := syscall.Setxattr(path, "user.parity", []byte("1"), 0); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestEmulatedMachineHasKVMAndCannotChangeThisMachine(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("ours"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t, Emulated, `
+		set -e
+		test -c /dev/kvm
+		ip link add t0 type dummy
+		cat "$PARITY_TEST_FILE"; echo theirs >"$PARITY_TEST_FILE"; cat "$PARITY_TEST_FILE"
+		mkdir /mnt/root && mount -t virtiofs root /mnt/root
+		if echo theirs >"/mnt/root$PARITY_TEST_FILE"; then echo "the host's file was written"; fi 2>/dev/null`)
+	o.Env = append(o.Env, "PARITY_TEST_FILE="+file)
+	var out bytes.Buffer
+	o.Stdout, o.Stderr = &out, &out
+	res, err := Run(t.Context(), o)
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("code %d, %v: %s", res.ExitCode, err, out.String())
+	}
+	if out.String() != "ourstheirs\n" {
+		t.Errorf("the machine saw %q", out.String())
+	}
+	if got, _ := os.ReadFile(file); string(got) != "ours" {
+		t.Errorf("this machine's file holds %q", got)
+	}
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		o := options(t, kvm, `trap 'echo got TERM; exit 7' TERM; echo ready; while :; do sleep 0.1; done`)
+		out := newWatch("ready")
+		o.Stdout = out
+		l, err := Start(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.wait(t)
+		l.Signal(syscall.SIGTERM)
+		res, err := l.Wait()
+		if err != nil || res.ExitCode != 7 || !strings.Contains(out.String(), "got TERM") {
+			t.Errorf("code %d, %v, %q", res.ExitCode, err, out.String())
+		}
+	})
+}
+
+func TestKilledCommandGivesTheSignalsCode(t *testing.T) {
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		res, err := Run(t.Context(), options(t, kvm, `kill -KILL $$`))
+		if err != nil || res.ExitCode != 128+9 {
+			t.Errorf("code %d, %v", res.ExitCode, err)
+		}
+	})
+}
+
+func TestCommandThatIgnoresTheDeadlineIsEnded(t *testing.T) {
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		o := options(t, kvm, `trap '' TERM; echo ready; while :; do sleep 0.1; done`)
+		o.Grace = time.Second
+		out := newWatch("ready")
+		o.Stdout = out
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l, err := Start(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.wait(t)
+		cancel()
+		if _, err := l.Wait(); err == nil || !strings.Contains(err.Error(), "was ended before its command") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestMissingCommandIsNamed(t *testing.T) {
+	o := options(t, Native, "")
+	o.Argv = []string{"no-such-command"}
+	if _, err := Run(t.Context(), o); !errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "no-such-command") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestPanicOfTheMachineIsToldWithItsConsole(t *testing.T) {
+	o := options(t, Emulated, `echo 7 >/proc/sys/kernel/printk; echo c >/proc/sysrq-trigger; sleep 60`)
+	_, err := Run(t.Context(), o)
+	if err == nil || errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "went away") || !strings.Contains(err.Error(), "sysrq") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestBootDeadlineIsKept(t *testing.T) {
+	o := options(t, Emulated, `true`)
+	o.BootDeadline = 300 * time.Millisecond
+	if _, err := Run(t.Context(), o); !errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "did not boot within 300ms") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestMissingKernelIsNamedWithTheWayToGetIt(t *testing.T) {
+	o := options(t, Emulated, `true`)
+	o.Cache = t.TempDir()
+	if _, err := Run(t.Context(), o); !errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "scripts/setup") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestKilledLabLeavesNothing(t *testing.T) {
+	cache := t.TempDir()
+	child := exec.Command("/proc/self/exe")
+	child.Env = append(os.Environ(), "PARITY_TEST_RUN_LAB="+cache)
+	out := newWatch("started")
+	child.Stdout, child.Stderr = out, os.Stderr
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out.wait(t)
+	before := processesWith(t, "PARITY_TEST_RUN_LAB="+cache)
+	if len(before) < 3 {
+		t.Fatalf("expected the harness, its box and the command, seen %d processes", len(before))
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, "PARITY_TEST_RUN_LAB="+cache)) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes are left: %v", processesWith(t, "PARITY_TEST_RUN_LAB="+cache))
+		}
+	}
+	// What a killed run leaves is its scratch folder; the next run removes it, and no live one's.
+	live, err := newScratch(Options{KVM: Native, Cache: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.remove()
+	removed, err := Clean(cache)
+	if err != nil || len(removed) != 1 {
+		t.Errorf("one killed run's folder was to be removed; removed %q, %v", removed, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || left[0] != live.path {
+		t.Errorf("the live lab's folder %s was to stay; left are %q", live.path, left)
+	}
+}
+
+// processesWith lists the processes whose environment has the entry.
+func processesWith(t *testing.T, entry string) []string {
+	t.Helper()
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, path := range environs {
+		if env, err := os.ReadFile(path); err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+entry+"\x00")) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+func TestExtractRefusesWhatLeadsOut(t *testing.T) {
+	for _, name := range []string{"../out", "/etc/parity-test", "a/../../out"} {
+		dir := filepath.Join(t.TempDir(), "in")
+		if err := extract(tarOf(t, name), dir); err == nil {
+			t.Errorf("an archive with %q was taken", name)
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "out")); err == nil {
+			t.Errorf("%q was written outside", name)
+		}
+	}
+}

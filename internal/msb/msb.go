@@ -1,0 +1,259 @@
+// Package msb is a client for the real msb executable of MicroSandbox: typed results from its JSON, and errors that carry the
+// command, its exit code and its last words. What it says of a sandbox is the ground truth of a test; it is checked against
+// MicroSandbox 0.7.2.
+package msb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"dagger/parity/internal/proc"
+)
+
+// Client runs one msb executable with one MSB_HOME. It is safe for concurrent use.
+type Client struct {
+	Path string   // the msb executable
+	Home string   // MSB_HOME: absolute, on a file system with user xattrs
+	Env  []string // the environment besides MSB_HOME; nil means this process's own
+
+	// Observe, if set, is told of each msb command that ended: its name, its wall time and its error.
+	Observe func(operation string, elapsed time.Duration, err error)
+}
+
+// ErrNotFound is what an error about a sandbox that does not exist is.
+var ErrNotFound = errors.New("sandbox not found")
+
+// Status is a sandbox's state in msb's own words.
+type Status string
+
+// The statuses that matter to Parity.
+const (
+	StatusRunning Status = "Running"
+	StatusStopped Status = "Stopped"
+	StatusCrashed Status = "Crashed"
+)
+
+// Sandbox is what `msb inspect` says.
+type Sandbox struct {
+	Name           string          `json:"name"`
+	Status         Status          `json:"status"`
+	CreatedAt      time.Time       `json:"created_at"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+	Config         *Config         `json:"config"`          // what is stored
+	ActiveConfig   *Config         `json:"active_config"`   // what the running machine has; nil when it is stopped
+	PendingChanges json.RawMessage `json:"pending_changes"` // null or empty when stored and active agree
+	Raw            json.RawMessage `json:"-"`               // the whole answer
+}
+
+// Config is the part of a sandbox's configuration that Parity looks at.
+type Config struct {
+	Network *Network `json:"network"`
+}
+
+// Network is a sandbox's network configuration. A Policy of nil means that the key is absent: the default policy.
+type Network struct {
+	Enabled *bool   `json:"enabled"`
+	Policy  *Policy `json:"policy"`
+}
+
+// Policy is a sandbox's network policy.
+type Policy struct {
+	DefaultEgress  string            `json:"default_egress"`
+	DefaultIngress string            `json:"default_ingress"`
+	Rules          []json.RawMessage `json:"rules"`
+}
+
+// CreateOptions describe a sandbox to create and boot.
+type CreateOptions struct {
+	Name       string
+	Image      string // a reference, in msb's image store or pullable
+	CPUs       int    // 0 leaves it to msb
+	MemoryMiB  int    // 0 leaves it to msb
+	Env        map[string]string
+	Labels     map[string]string
+	User       string // empty leaves it to the image
+	Workdir    string // must exist in the image; empty leaves it to the image
+	DenyEgress bool   // deny what no rule allows
+	Copies     []Copy // put into the guest before its first boot
+}
+
+// Copy is a file of the host and the absolute path at which the guest gets it.
+type Copy struct{ Source, Target string }
+
+// Listed is a line of `msb list`.
+type Listed struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+}
+
+// Image is a line of `msb image ls`.
+type Image struct {
+	Reference    string `json:"reference"`
+	Digest       string `json:"digest"`
+	SizeBytes    int64  `json:"size_bytes"`
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+}
+
+// Version gives the version that the executable says it is, such as "0.7.2".
+func (c *Client) Version(ctx context.Context) (string, error) {
+	res, err := c.run(ctx, "version", "--version")
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(res.Stdout)) // "msb 0.7.2"
+	if len(fields) == 0 {
+		return "", fmt.Errorf("%s --version: expected a version, seen %q", c.Path, res.Stdout)
+	}
+	return strings.TrimPrefix(fields[len(fields)-1], "v"), nil
+}
+
+// Doctor runs `msb doctor`: nil when it sees the CPU flags and the device that KVM needs. It boots nothing.
+func (c *Client) Doctor(ctx context.Context) error {
+	_, err := c.run(ctx, "doctor", "doctor")
+	return err
+}
+
+// Create creates a sandbox and boots it. It fails if there is one of that name.
+func (c *Client) Create(ctx context.Context, o CreateOptions) error {
+	args := []string{"create", "--quiet", "--name", o.Name}
+	if o.CPUs > 0 {
+		args = append(args, "--cpus", strconv.Itoa(o.CPUs))
+	}
+	if o.MemoryMiB > 0 {
+		args = append(args, "--memory", strconv.Itoa(o.MemoryMiB)+"M")
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.Env)) {
+		args = append(args, "--env", k+"="+o.Env[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.Labels)) {
+		args = append(args, "--label", k+"="+o.Labels[k])
+	}
+	if o.User != "" {
+		args = append(args, "--user", o.User)
+	}
+	if o.Workdir != "" {
+		args = append(args, "--workdir", o.Workdir)
+	}
+	if o.DenyEgress {
+		args = append(args, "--net-default-egress", "deny")
+	}
+	for _, cp := range o.Copies {
+		args = append(args, "--copy-file", cp.Source+":"+cp.Target)
+	}
+	_, err := c.run(ctx, "create", append(args, o.Image)...)
+	return err
+}
+
+// Start boots a stopped sandbox. It fails if the sandbox is running.
+func (c *Client) Start(ctx context.Context, name string) error {
+	_, err := c.run(ctx, "start", "start", "--quiet", name)
+	return err
+}
+
+// Stop shuts a running sandbox down.
+func (c *Client) Stop(ctx context.Context, name string) error {
+	_, err := c.run(ctx, "stop", "stop", "--quiet", name)
+	return err
+}
+
+// Remove removes a sandbox, running or not. The error of one that does not exist is ErrNotFound.
+func (c *Client) Remove(ctx context.Context, name string) error {
+	_, err := c.run(ctx, "remove", "remove", "--quiet", "--force", name)
+	return err
+}
+
+// Inspect says what is known of a sandbox. The error of one that does not exist is ErrNotFound.
+func (c *Client) Inspect(ctx context.Context, name string) (Sandbox, error) {
+	res, err := c.run(ctx, "inspect", "inspect", "--format", "json", name)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	s := Sandbox{Raw: json.RawMessage(res.Stdout)}
+	return s, decode("inspect", res.Stdout, &s)
+}
+
+// List lists the sandboxes of this MSB_HOME.
+func (c *Client) List(ctx context.Context) ([]Listed, error) {
+	res, err := c.run(ctx, "list", "list", "--format", "json")
+	if err != nil {
+		return nil, err
+	}
+	var list []Listed
+	return list, decode("list", res.Stdout, &list)
+}
+
+// Exec runs a command in a running sandbox and gives what it printed; its exit code is in the *proc.Error. It boots a sandbox that is
+// stopped, runs, and stops it again: look at the status first.
+func (c *Client) Exec(ctx context.Context, name string, argv []string, stdin io.Reader) (proc.Result, error) {
+	cmd := c.ExecCmd(name, argv)
+	cmd.Stdin = stdin
+	return c.runCmd(ctx, "exec", cmd)
+}
+
+// ExecCmd is the command of Exec with its standard streams left to the caller: bytes pass both ways unchanged, as they come.
+func (c *Client) ExecCmd(name string, argv []string) proc.Cmd {
+	return c.cmd(append([]string{"exec", "--quiet", "--stream", name, "--"}, argv...))
+}
+
+// CopyIn copies a file of the host to an absolute path in a running sandbox.
+func (c *Client) CopyIn(ctx context.Context, name, hostPath, guestPath string) error {
+	_, err := c.run(ctx, "copy", "copy", "--quiet", hostPath, name+":"+guestPath)
+	return err
+}
+
+// Load puts the images of an archive, Docker's or OCI's, into the image store. Docker's tags are kept.
+func (c *Client) Load(ctx context.Context, archive string) error {
+	_, err := c.run(ctx, "load", "load", "--quiet", "--input", archive)
+	return err
+}
+
+// Images lists the image store.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	res, err := c.run(ctx, "image ls", "image", "ls", "--format", "json")
+	if err != nil {
+		return nil, err
+	}
+	var list []Image
+	return list, decode("image ls", res.Stdout, &list)
+}
+
+func (c *Client) cmd(args []string) proc.Cmd {
+	env := c.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	return proc.Cmd{Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home)}
+}
+
+func (c *Client) run(ctx context.Context, operation string, args ...string) (proc.Result, error) {
+	return c.runCmd(ctx, operation, c.cmd(args))
+}
+
+func (c *Client) runCmd(ctx context.Context, operation string, cmd proc.Cmd) (proc.Result, error) {
+	started := time.Now()
+	res, err := proc.Run(ctx, cmd)
+	if err != nil && operation != "exec" && strings.Contains(string(res.Stderr), "not found") && strings.Contains(string(res.Stderr), "sandbox") {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if c.Observe != nil {
+		c.Observe(operation, time.Since(started), err)
+	}
+	return res, err
+}
+
+func decode(operation string, out []byte, into any) error {
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("msb %s: expected JSON of the shape that MicroSandbox %s has, seen %.200q: %w", operation, PinnedRelease().Version, out, err)
+	}
+	return nil
+}
