@@ -1,0 +1,102 @@
+package progress
+
+import (
+	"slices"
+	"time"
+
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/report"
+)
+
+// Collector builds the results of one lab's cases from its events. It is for one goroutine.
+type Collector struct {
+	selected []catalogue.Case
+	runID    string
+	head     *report.Head
+	done     []report.Case         // as the step gave them
+	begun    map[string]*begunCase // by id; each case that has an event
+}
+
+// begunCase is what the events before its end say of a case.
+type begunCase struct {
+	started, last time.Time
+	checks        []report.Check
+	begun         *report.Check // the last that started; in flight unless it is in checks
+}
+
+// NewCollector collects the results of the cases that were given to one lab. The run ID goes into the cases that the lab did
+// not finish.
+func NewCollector(selected []catalogue.Case, runID string) *Collector {
+	return &Collector{selected: selected, runID: runID, begun: map[string]*begunCase{}}
+}
+
+// Event takes the lab's next event.
+func (c *Collector) Event(e report.Event) {
+	if e.Kind == report.Started && e.Head != nil {
+		c.head = e.Head
+	}
+	if e.Case == "" {
+		return
+	}
+	b := c.begun[e.Case]
+	if b == nil {
+		b = &begunCase{started: e.Time}
+		c.begun[e.Case] = b
+	}
+	b.last = e.Time
+	switch {
+	case e.Kind == report.CheckStarted && e.Check != nil:
+		b.begun = e.Check
+	case e.Kind == report.CheckDone && e.Check != nil:
+		b.checks = append(b.checks, *e.Check)
+	case e.Kind == report.CaseDone && e.Result != nil:
+		c.done = append(c.done, *e.Result)
+	}
+}
+
+// Head is what the lab's step said of the place where it ran; nil when it said nothing.
+func (c *Collector) Head() *report.Head { return c.head }
+
+// Cases gives the results: what the step said of each case that it finished, and for each selected case that it did not, what
+// its events say, with reason as the explanation: the check in flight is inconclusive, those after it are not reached. Cases
+// that were not selected and results that came twice are in it too, so that catalogue.Verify can refuse them.
+func (c *Collector) Cases(reason string) []report.Case {
+	cases := slices.Clone(c.done)
+	for _, plan := range c.selected {
+		if !slices.ContainsFunc(c.done, func(r report.Case) bool { return r.ID == plan.ID() }) {
+			cases = append(cases, c.unfinished(plan, reason))
+		}
+	}
+	return cases
+}
+
+// unfinished is the result of a case whose end was not seen. It is never a pass: it has a problem.
+func (c *Collector) unfinished(plan catalogue.Case, reason string) report.Case {
+	result := report.Case{ID: plan.ID(), RunID: c.runID}
+	b := c.begun[plan.ID()]
+	if b == nil {
+		b = &begunCase{}
+		result.Problems = []string{"the case never started: " + reason}
+	} else {
+		result.Started, result.Elapsed = b.started, b.last.Sub(b.started)
+		result.Problems = []string{"the case did not finish: " + reason}
+	}
+	rest := slices.Clone(b.checks)
+	for _, planned := range plan.Checks {
+		same := func(k report.Check) bool { return k.Phase == planned.Phase && k.Name == planned.Name }
+		check := report.Check{Phase: planned.Phase, Name: planned.Name, Verdict: report.NotReached}
+		if i := slices.IndexFunc(rest, same); i >= 0 {
+			check = rest[i]
+			rest = slices.Delete(rest, i, i+1)
+		} else if b.begun != nil && same(*b.begun) {
+			check.Verdict = report.Inconclusive
+			check.Expected = planned.Sentence
+			check.Seen = "the step ended during this check: " + reason
+			check.Next = "find out why the step ended, then run the case again"
+		}
+		result.Checks = append(result.Checks, check)
+	}
+	result.Checks = append(result.Checks, rest...)
+	result.Verdict = result.Judge()
+	return result
+}

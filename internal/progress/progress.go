@@ -1,0 +1,223 @@
+// Package progress shows a run while it runs: it decodes the events that steps print, renders those of several labs together,
+// and collects each lab's results, also those of a step that died.
+package progress
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"dagger/parity/internal/report"
+)
+
+// Progress renders events. On a terminal it keeps one line, rewritten every second, that says what each lab is doing; finished
+// cases, broken checks and notes are printed above it. Elsewhere every check, case and note is a plain line. It is safe for
+// concurrent use. Errors of the writer are not reported: a run does not stop because nobody watches it.
+type Progress struct {
+	w        io.Writer
+	terminal bool
+	start    time.Time
+	now      func() time.Time
+
+	quit    chan struct{} // closed by Close
+	ticking sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows and writing
+	labs   []lab      // in the order of their first event
+	shown  bool       // the progress line is on the screen
+	closed bool
+}
+
+// lab is what one lab is doing; its case is empty between cases.
+type lab struct {
+	name, id, check string
+}
+
+// New renders to w. Elapsed times count from start. Close must be called.
+func New(w io.Writer, terminal bool, start time.Time) *Progress {
+	p := newProgress(w, terminal, start, time.Now)
+	if terminal {
+		ticker := time.NewTicker(time.Second)
+		p.ticking.Go(func() {
+			defer ticker.Stop()
+			p.follow(ticker.C)
+		})
+	}
+	return p
+}
+
+func newProgress(w io.Writer, terminal bool, start time.Time, now func() time.Time) *Progress {
+	return &Progress{w: w, terminal: terminal, start: start, now: now, quit: make(chan struct{})}
+}
+
+// follow rewrites the progress line at each tick until Close.
+func (p *Progress) follow(ticks <-chan time.Time) {
+	for {
+		select {
+		case <-ticks:
+			p.mu.Lock()
+			p.print("")
+			p.mu.Unlock()
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+// Event takes one event of the lab with the given name.
+func (p *Progress) Event(name string, e report.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.labs, func(l lab) bool { return l.name == name })
+	if i < 0 {
+		p.labs = append(p.labs, lab{name: name})
+		i = len(p.labs) - 1
+	}
+	l := &p.labs[i]
+	text := ""
+	switch e.Kind {
+	case report.Started:
+		text = p.line(strings.TrimSpace("lab "+name), "started", about(e.Head))
+	case report.CaseStarted:
+		l.id, l.check = e.Case, ""
+		if !p.terminal {
+			text = p.line(e.Case, "started")
+		}
+	case report.CheckStarted:
+		if e.Check != nil {
+			l.id, l.check = e.Case, e.Check.FullName()
+		}
+	case report.CheckDone:
+		if e.Check != nil {
+			if !p.terminal || e.Check.Broke() {
+				text = p.line(e.Case, e.Check.Phase, e.Check.Name, string(e.Check.Verdict))
+			}
+			if e.Check.Broke() {
+				text += report.Details(*e.Check, detailIndent)
+			}
+		}
+	case report.CaseDone:
+		l.id, l.check = "", ""
+		if e.Result != nil {
+			text = p.line(e.Case, strings.ToUpper(string(e.Result.Verdict)), report.Elapsed(e.Result.Elapsed))
+			for _, problem := range e.Result.Problems {
+				text += detailIndent + "problem   " + indented(problem) + "\n"
+			}
+		}
+	case report.Note:
+		text = p.line(e.Case, e.Text)
+	}
+	p.print(text)
+}
+
+// Note prints a line of the run itself.
+func (p *Progress) Note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.print(p.line(fmt.Sprintf(format, args...)))
+}
+
+// Close removes the progress line. What comes after it is printed as plain lines. It may be called more than once.
+func (p *Progress) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.quit)
+	}
+	p.print("")
+	p.mu.Unlock()
+	p.ticking.Wait()
+}
+
+// detailIndent is where the lines below an event's line begin.
+const detailIndent = "            "
+
+func indented(s string) string {
+	return strings.ReplaceAll(report.Clean(s), "\n", "\n"+detailIndent+"          ")
+}
+
+// line is an event's line: the elapsed time, then the parts that are not empty.
+func (p *Progress) line(parts ...string) string {
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	text := strings.TrimSpace(report.Clean(strings.Join(parts, "  ")))
+	text = strings.ReplaceAll(text, "\n", "\n"+detailIndent)
+	return fmt.Sprintf("[%6.1fs] %s\n", p.now().Sub(p.start).Seconds(), text)
+}
+
+// about says in one line what a lab's step knows of the place where it runs.
+func about(h *report.Head) string {
+	if h == nil {
+		return ""
+	}
+	text := ""
+	for _, part := range []struct{ label, value string }{
+		{"KVM", h.KVM}, {"kernel", h.Kernel}, {"MicroSandbox", h.MicroSandbox.Version},
+	} {
+		if part.value != "" {
+			text += ", " + part.label + " " + part.value
+		}
+	}
+	if h.MicroSandbox.StandIn {
+		text += ", A STAND-IN FOR MICROSANDBOX"
+	}
+	return strings.TrimPrefix(text, ", ")
+}
+
+// print writes text, which is whole lines, above the progress line, in one write. The caller holds mu.
+func (p *Progress) print(text string) {
+	var b bytes.Buffer
+	if p.shown {
+		b.WriteString("\r\x1b[K")
+		p.shown = false
+	}
+	b.WriteString(text)
+	if p.terminal && !p.closed {
+		b.WriteString(p.status())
+		p.shown = true
+	}
+	if b.Len() > 0 {
+		_, _ = p.w.Write(b.Bytes())
+	}
+}
+
+// status is the progress line, cut to the terminal's width: a line that wraps cannot be rewritten.
+func (p *Progress) status() string {
+	width := 80
+	if f, ok := p.w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			width = columns
+		}
+	}
+	line := p.statusOf(func(id string) string { return id })
+	if utf8.RuneCountInString(line) >= width {
+		line = p.statusOf(func(id string) string { return id[strings.LastIndex(id, "/")+1:] })
+	}
+	if runes := []rune(line); len(runes) >= width {
+		line = string(runes[:max(width-1, 0)])
+	}
+	return line
+}
+
+func (p *Progress) statusOf(name func(id string) string) string {
+	var busy []string
+	for _, l := range p.labs {
+		if l.id == "" {
+			continue
+		}
+		part := name(l.id)
+		if l.check != "" {
+			part += " " + l.check
+		}
+		busy = append(busy, part)
+	}
+	elapsed := p.now().Sub(p.start).Truncate(time.Second).String()
+	return report.Clean(fmt.Sprintf("[%7s] %s", elapsed, strings.Join(busy, " | ")))
+}

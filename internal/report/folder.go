@@ -1,0 +1,98 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+)
+
+// The files of a report folder.
+const (
+	JSONFile    = "report.json"
+	JUnitFile   = "junit.xml"
+	SummaryFile = "summary.md"
+)
+
+// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, and removes the three
+// files of an older run, and nothing else, so that a run that dies leaves no report rather than another run's. Call it
+// before the run starts.
+func Prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("the report folder %s cannot be made: %w; name another folder with --report", dir, err)
+	}
+	probe, err := os.CreateTemp(dir, ".parity-writable-")
+	if err != nil {
+		return fmt.Errorf("the report folder %s cannot be written to: %w; name another folder with --report", dir, err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return fmt.Errorf("the report folder %s cannot be written to: %w; name another folder with --report", dir, err)
+	}
+	for _, name := range []string{JSONFile, JUnitFile, SummaryFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("an older run's report cannot be removed: %w; remove it, or name another folder with --report", err)
+		}
+	}
+	return nil
+}
+
+// Write writes a concluded report to dir as report.json, junit.xml and summary.md. Each file appears whole or not at all;
+// report.json comes last, so that where it is, the others are.
+func Write(dir string, r Report) error {
+	if r.Schema != Schema {
+		return errors.New("report: Write needs a report that Conclude gave")
+	}
+	var junit, summary, data bytes.Buffer
+	if err := writeJUnit(&junit, r); err != nil {
+		return fmt.Errorf("make %s: %w", JUnitFile, err)
+	}
+	writeSummary(&summary, r)
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return fmt.Errorf("make %s: %w", JSONFile, err)
+	}
+	for _, file := range []struct {
+		name string
+		data []byte
+	}{{JUnitFile, junit.Bytes()}, {SummaryFile, summary.Bytes()}, {JSONFile, data.Bytes()}} {
+		if err := renameio.WriteFile(filepath.Join(dir, file.name), file.data, 0o644); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	return nil
+}
+
+// Read reads the report.json of dir. It refuses a file of another schema.
+func Read(dir string) (Report, error) {
+	path := filepath.Join(dir, JSONFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Report{}, fmt.Errorf("no report in %s: %w; a run that finished leaves one there", dir, err)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("read the report: %w", err)
+	}
+	// The schema is looked at first: a report of another one may not even fit the types.
+	var head struct {
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Report{}, fmt.Errorf("%s is not a report: %w", path, err)
+	}
+	if head.Schema != Schema {
+		return Report{}, fmt.Errorf("%s has the schema %q, and this program reads %q; read it with the program that wrote it",
+			path, head.Schema, Schema)
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Report{}, fmt.Errorf("%s is not a report: %w", path, err)
+	}
+	return r, nil
+}

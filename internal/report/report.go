@@ -1,0 +1,106 @@
+// Package report is what a run says: its types, the folder it is written to (report.json, junit.xml, summary.md), the table
+// for a terminal, and the stream of events by which a run in progress is followed.
+package report
+
+import "time"
+
+// Schema names the format of report.json. It changes when a field changes its meaning or goes away.
+const Schema = "parity.report/v1"
+
+// Verdict is what became of a check, a case or a run.
+type Verdict string
+
+// The verdicts. There is no skip.
+const (
+	Pass         Verdict = "pass"         // it was seen to hold
+	Fail         Verdict = "fail"         // the subject broke a promise
+	Inconclusive Verdict = "inconclusive" // the test could not tell
+	NotReached   Verdict = "not reached"  // it stands after a check that broke
+)
+
+// Report is one run.
+type Report struct {
+	Schema   string        `json:"schema"`
+	Warning  string        `json:"warning,omitempty"` // why this run proves less than it seems to; set by Conclude
+	Head     Head          `json:"head"`
+	Verdict  Verdict       `json:"verdict"`
+	ExitCode int           `json:"exitCode"`
+	Selected []string      `json:"selected"`           // ids of the cases that the run was asked for, in catalogue order
+	Cases    []Case        `json:"cases"`              // what ran, in catalogue order
+	Problems []string      `json:"problems,omitempty"` // what is wrong with the run itself; any makes it inconclusive at best
+	Labs     []Lab         `json:"labs,omitempty"`
+	Started  time.Time     `json:"started"`
+	Elapsed  time.Duration `json:"elapsedNanoseconds"`
+}
+
+// Head says what was run on what.
+type Head struct {
+	RunID        string       `json:"runId"`
+	Parity       string       `json:"parity"`    // this program's version
+	KVM          string       `json:"kvm"`       // native or emulated
+	KVMReason    string       `json:"kvmReason"` // why that one
+	Kernel       string       `json:"kernel"`    // the kernel the microVMs ran on, uname -r and -v
+	MicroSandbox MicroSandbox `json:"microsandbox"`
+	Subject      Subject      `json:"subject"`
+}
+
+// MicroSandbox is the runtime that was used.
+type MicroSandbox struct {
+	Version string `json:"version"`
+	SHA256  string `json:"sha256"`
+	Pin     string `json:"pin"`     // "pinned" when SHA256 is the one that was asked for, else "unpinned"
+	StandIn bool   `json:"standIn"` // a stand-in for msb was used: the run proves nothing of MicroSandbox
+}
+
+// Subject is the workspace CLI under test.
+type Subject struct {
+	Kind   string `json:"kind"` // "reference" or "file"
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+}
+
+// Lab is one place in which cases ran.
+type Lab struct {
+	Name  string        `json:"name"`
+	Cases []string      `json:"cases"`
+	Boot  time.Duration `json:"bootNanoseconds"` // from the start to the first command
+	Total time.Duration `json:"totalNanoseconds"`
+}
+
+// Case is one case that ran.
+type Case struct {
+	ID           string        `json:"id"` // scenario/provider/name
+	RunID        string        `json:"runId"`
+	Verdict      Verdict       `json:"verdict"`
+	Checks       []Check       `json:"checks"` // in catalogue order
+	Observations []Observation `json:"observations,omitempty"`
+	Problems     []string      `json:"problems,omitempty"` // such as a clean-up that failed; any makes it inconclusive at best
+	Operations   []Operation   `json:"operations,omitempty"`
+	Started      time.Time     `json:"started"`
+	Elapsed      time.Duration `json:"elapsedNanoseconds"`
+}
+
+// Check is one check of a case.
+type Check struct {
+	Phase    string        `json:"phase"` // created, restarted or recreated; empty where a check has no phase
+	Name     string        `json:"name"`
+	Verdict  Verdict       `json:"verdict"`
+	Expected string        `json:"expected,omitempty"`
+	Seen     string        `json:"seen,omitempty"`
+	Next     string        `json:"next,omitempty"` // what to do about it; set when it did not pass
+	Elapsed  time.Duration `json:"elapsedNanoseconds"`
+}
+
+// Observation is one normalised fact that a case recorded, the same for two providers that are at parity.
+type Observation struct {
+	Phase string `json:"phase"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Operation is what the run spent its time on, by kind: an msb command, an upload, an image build.
+type Operation struct {
+	Name    string        `json:"name"`
+	Count   int           `json:"count"`
+	Elapsed time.Duration `json:"elapsedNanoseconds"`
+}

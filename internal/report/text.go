@@ -1,0 +1,176 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// headLine is one fact of a report's head.
+type headLine struct{ label, text string }
+
+// headLines are the facts of the head in the order in which every format shows them.
+func headLines(r Report) []headLine {
+	h := r.Head
+	msb := h.MicroSandbox.Version
+	if h.MicroSandbox.StandIn {
+		msb += " STAND-IN"
+	}
+	lines := []headLine{
+		{"run", fmt.Sprintf("%s, %s long, parity %s", h.RunID, Elapsed(r.Elapsed), h.Parity)},
+		{"KVM", fmt.Sprintf("%s: %s", h.KVM, h.KVMReason)},
+		{"kernel", h.Kernel},
+		{"MicroSandbox", fmt.Sprintf("%s, sha256 %s, %s", msb, h.MicroSandbox.SHA256, h.MicroSandbox.Pin)},
+		{"subject", fmt.Sprintf("%s %s, sha256 %s", h.Subject.Kind, h.Subject.Name, h.Subject.SHA256)},
+	}
+	for i := range lines {
+		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
+	}
+	return lines
+}
+
+// Details are what a check that did not pass has to say: expected, seen and next, each on a line of its own behind indent
+// and a label; the further lines of a text are indented like the first. Texts are cleaned.
+func Details(c Check, indent string) string {
+	var b strings.Builder
+	for _, line := range []headLine{{"expected", c.Expected}, {"seen", c.Seen}, {"next", c.Next}} {
+		if text := strings.TrimSpace(Clean(line.text)); text != "" {
+			fmt.Fprintf(&b, "%s%-10s%s\n", indent, line.label, hang(text, indent+strings.Repeat(" ", 10)))
+		}
+	}
+	return b.String()
+}
+
+// hang puts indent before each line of text but the first.
+func hang(text, indent string) string { return strings.ReplaceAll(text, "\n", "\n"+indent) }
+
+// notReached counts and names the checks of the case that were not reached; it is empty when all were.
+func notReached(c Case) string {
+	n := 0
+	var names strings.Builder
+	phase := ""
+	for _, check := range c.Checks {
+		if check.Verdict != NotReached {
+			continue
+		}
+		switch {
+		case n == 0:
+			names.WriteString(check.FullName())
+		case check.Phase != phase:
+			names.WriteString("; " + check.FullName())
+		default:
+			names.WriteString(", " + check.Name)
+		}
+		phase = check.Phase
+		n++
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not reached (%d): %s", n, names.String())
+}
+
+// Table writes a concluded report for a terminal that is width columns wide: a block for each case with its checks by phase,
+// the head, and the verdict in one sentence last, where a reader of a long log looks. Free texts keep their own lines.
+func Table(w io.Writer, r Report, width int, colour bool) error {
+	t := table{w: bufio.NewWriter(w), width: width, colour: colour}
+	if r.Warning != "" {
+		t.line(t.paint(Fail, r.Warning) + "\n")
+	}
+	verdictWidth, idWidth := 0, 0
+	for _, c := range r.Cases {
+		verdictWidth = max(verdictWidth, len(c.Verdict))
+		idWidth = max(idWidth, len(c.ID))
+	}
+	for _, c := range r.Cases {
+		word := fmt.Sprintf("%-*s", verdictWidth, strings.ToUpper(string(c.Verdict)))
+		t.line(fmt.Sprintf("%s  %-*s  %s", t.paint(c.Verdict, word), idWidth, c.ID, Elapsed(c.Elapsed)))
+		t.checks(c)
+	}
+	t.line("")
+	for _, line := range headLines(r) {
+		t.line(fmt.Sprintf("%-14s%s", line.label, line.text))
+	}
+	for _, problem := range r.Problems {
+		t.line(fmt.Sprintf("%-14s%s", "problem", hang(problem, strings.Repeat(" ", 14))))
+	}
+	t.line("\n" + t.paint(r.Verdict, r.Sentence()))
+	return t.w.Flush()
+}
+
+type table struct {
+	w      *bufio.Writer
+	width  int
+	colour bool
+}
+
+// The columns of a case's block: phases, then names.
+const (
+	phaseIndent = "      "
+	nameIndent  = phaseIndent + "           "
+)
+
+func (t table) line(s string) { t.w.WriteString(s + "\n") }
+
+func (t table) paint(v Verdict, s string) string {
+	if !t.colour {
+		return s
+	}
+	code := map[Verdict]string{Pass: "32", Fail: "1;31"}[v]
+	if code == "" {
+		code = "33"
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// checks writes the block of a case: the names that passed, a line for each run of one phase, and each broken check on lines
+// of its own where it came.
+func (t table) checks(c Case) {
+	var passed []string
+	phase := ""
+	flush := func() {
+		if len(passed) > 0 {
+			t.list(fmt.Sprintf("%s%-*s", phaseIndent, len(nameIndent)-len(phaseIndent), phase), nameIndent, passed)
+		}
+		passed = nil
+	}
+	for _, check := range c.Checks {
+		if check.Phase != phase || check.Broke() {
+			flush()
+			phase = check.Phase
+		}
+		switch {
+		case check.Verdict == Pass:
+			passed = append(passed, check.Name)
+		case check.Broke():
+			word := t.paint(check.Verdict, strings.ToUpper(string(check.Verdict)))
+			t.line(fmt.Sprintf("%s%s  %s", phaseIndent, word, check.FullName()))
+			t.w.WriteString(Details(check, nameIndent))
+		}
+	}
+	flush()
+	if lost := notReached(c); lost != "" {
+		t.list(phaseIndent, phaseIndent+"  ", strings.SplitAfter(lost, " "))
+	}
+	for _, problem := range c.Problems {
+		t.line(fmt.Sprintf("%sproblem    %s", phaseIndent, hang(problem, nameIndent)))
+	}
+}
+
+// list writes items behind first, with a comma between two that do not end with a space, and breaks lines at the width.
+func (t table) list(first, indent string, items []string) {
+	line, empty := first, true
+	for i, item := range items {
+		if i < len(items)-1 && !strings.HasSuffix(item, " ") {
+			item += ", "
+		}
+		if !empty && utf8.RuneCountInString(line)+len(strings.TrimRight(item, " ")) > t.width {
+			t.line(strings.TrimRight(line, " "))
+			line = indent
+		}
+		line, empty = line+item, false
+	}
+	t.line(strings.TrimRight(line, " "))
+}
