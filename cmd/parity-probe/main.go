@@ -1,0 +1,118 @@
+// Parity-probe is the program that a case copies into a guest, and runs on the host and in the control VM too. Each command prints
+// one JSON line on standard output (package probe documents the fields):
+//
+//	parity-probe --version
+//	parity-probe tcp --address IP:PORT --nonce NONCE [--timeout 20s]
+//	parity-probe boot-id
+//	parity-probe marker write PATH VALUE
+//	parity-probe marker read PATH
+//
+// It exits with 0 when it could report, whatever the outcome, with 1 when it could not, and with 2 on bad usage.
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"dagger/parity/internal/probe"
+)
+
+// version is set at link time: -ldflags '-X main.version=...'.
+var version = "dev"
+
+const usage = `usage: parity-probe --version
+       parity-probe tcp --address IP:PORT --nonce NONCE [--timeout 20s]
+       parity-probe boot-id
+       parity-probe marker write PATH VALUE
+       parity-probe marker read PATH
+`
+
+// usageError is what the caller did wrong.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+func main() {
+	line, err := run(os.Args[1:])
+	if err == nil {
+		_, err = os.Stdout.Write(line)
+	}
+	if err == nil {
+		return
+	}
+	_, _ = os.Stderr.WriteString(probe.Program + ": " + err.Error() + "\n")
+	if _, bad := errors.AsType[usageError](err); bad {
+		_, _ = os.Stderr.WriteString(usage)
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
+
+func run(args []string) ([]byte, error) {
+	switch {
+	case len(args) == 1 && args[0] == "--version":
+		return probe.Version{Program: probe.Program, Version: version, Arch: runtime.GOARCH}.Line(), nil
+	case len(args) > 0 && args[0] == "tcp":
+		return tcp(args[1:])
+	case len(args) == 1 && args[0] == "boot-id":
+		id, err := probe.ReadBootID()
+		return id.Line(), err
+	case len(args) == 4 && args[0] == "marker" && args[1] == "write" && path.IsAbs(args[2]):
+		m, err := probe.WriteMarker(args[2], args[3])
+		return m.Line(), err
+	case len(args) == 3 && args[0] == "marker" && args[1] == "read" && path.IsAbs(args[2]):
+		m, err := probe.ReadMarker(args[2])
+		return m.Line(), err
+	}
+	return nil, usageError("expected one of the commands below, with an absolute PATH; got " + strconv.Quote(strings.Join(args, " ")))
+}
+
+func tcp(args []string) ([]byte, error) {
+	timeout := 20 * time.Second
+	var addr netip.AddrPort
+	var nonce string
+	for len(args) > 0 {
+		name, value, ok := strings.Cut(args[0], "=")
+		if args = args[1:]; !ok {
+			if len(args) == 0 {
+				return nil, usageError("tcp: expected a value after " + strconv.Quote(name))
+			}
+			value, args = args[0], args[1:]
+		}
+		var err error
+		switch name {
+		case "--address":
+			addr, err = netip.ParseAddrPort(value)
+		case "--nonce":
+			nonce = value
+		case "--timeout":
+			timeout, err = time.ParseDuration(value)
+		default:
+			return nil, usageError("tcp: unknown flag " + strconv.Quote(name))
+		}
+		if err != nil {
+			return nil, usageError("tcp: " + name + ": " + err.Error())
+		}
+	}
+	switch {
+	case !addr.IsValid() || addr.Port() == 0 || addr.Addr().Zone() != "":
+		return nil, usageError("tcp: --address must be a literal IP:PORT, without a zone")
+	case !fitNonce(nonce):
+		return nil, usageError("tcp: --nonce must be 1 to 128 letters, digits, '-', '_' or '.'; got " + strconv.Quote(nonce))
+	case timeout <= 0:
+		return nil, usageError("tcp: --timeout must be above 0")
+	}
+	return probe.DialTCP(addr, nonce, timeout).Line(), nil
+}
+
+// fitNonce keeps out what would change the request, such as a space or a line feed.
+func fitNonce(nonce string) bool {
+	const fit = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+	return nonce != "" && len(nonce) <= 128 && strings.Trim(nonce, fit) == ""
+}

@@ -1,0 +1,78 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// VersionArgs are the arguments by which the program reports its version.
+func VersionArgs() []string { return []string{"--version"} }
+
+// TCPArgs are the arguments by which the program dials addr and asks for nonce (letters, digits, '-', '_' and '.', up to 128). The
+// timeout is for all of it.
+func TCPArgs(addr netip.AddrPort, nonce string, timeout time.Duration) []string {
+	return []string{"tcp", "--address", addr.String(), "--nonce", nonce, "--timeout", timeout.String()}
+}
+
+// BootIDArgs are the arguments by which the program reports the boot id.
+func BootIDArgs() []string { return []string{"boot-id"} }
+
+// MarkerWriteArgs are the arguments by which the program writes value to path (absolute) and reports it.
+func MarkerWriteArgs(path, value string) []string { return []string{"marker", "write", path, value} }
+
+// MarkerReadArgs are the arguments by which the program reports the marker at path (absolute).
+func MarkerReadArgs(path string) []string { return []string{"marker", "read", path} }
+
+// ParseVersion reads what the program printed for VersionArgs. Like all Parse functions it accepts exactly the one line that the
+// program of this version prints for some result; the error of anything else shows its first 200 bytes.
+func ParseVersion(stdout []byte) (v Version, err error) {
+	err = parse("--version", stdout, &v, func() bool { return v.Program == Program })
+	return v, err
+}
+
+// ParseTCP reads what the program printed for TCPArgs; see ParseVersion.
+func ParseTCP(stdout []byte) (t TCP, err error) {
+	err = parse("tcp", stdout, &t, func() bool {
+		return slices.Contains(Outcomes, t.Outcome) && slices.Contains([]Stage{StageConnect, StageWrite, StageRead}, t.Stage)
+	})
+	return t, err
+}
+
+// ParseBootID reads what the program printed for BootIDArgs; see ParseVersion.
+func ParseBootID(stdout []byte) (b BootID, err error) {
+	err = parse("boot-id", stdout, &b, func() bool { return b.BootID != "" })
+	return b, err
+}
+
+// ParseMarker reads what the program printed for MarkerWriteArgs or MarkerReadArgs; see ParseVersion.
+func ParseMarker(stdout []byte) (m Marker, err error) {
+	err = parse("marker", stdout, &m, func() bool { return m.Path != "" && m.MountPoint != "" })
+	return m, err
+}
+
+// parse decodes stdout into result. Encoding the result again and comparing catches at once what encoding/json lets pass: unknown,
+// missing and repeated keys, keys in another case, a second line.
+func parse(command string, stdout []byte, result interface{ Line() []byte }, known func() bool) error {
+	if err := json.Unmarshal(stdout, result); err != nil {
+		return unusable(command, stdout, err.Error())
+	}
+	if !bytes.Equal(result.Line(), stdout) {
+		return unusable(command, stdout, "it is not what this version of the program would print")
+	}
+	if !known() {
+		return unusable(command, stdout, "a field has a value that is not known")
+	}
+	return nil
+}
+
+func unusable(command string, stdout []byte, why string) error {
+	shown, more := stdout, ""
+	if len(stdout) > 200 {
+		shown, more = stdout[:200], fmt.Sprintf(" and %d bytes more", len(stdout)-200)
+	}
+	return fmt.Errorf("expected the one JSON line of `%s %s`, got %q%s: %s", Program, command, shown, more, why)
+}
