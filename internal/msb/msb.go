@@ -156,7 +156,7 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 
 // Start boots a stopped sandbox. It fails if the sandbox is running.
 func (c *Client) Start(ctx context.Context, name string) error {
-	_, err := c.run(ctx, "start", "start", "--quiet", name)
+	_, err := c.run(ctx, "start", "start", name) // with --quiet it fails without a word
 	return err
 }
 
@@ -168,7 +168,7 @@ func (c *Client) Stop(ctx context.Context, name string) error {
 
 // Remove removes a sandbox, running or not. The error of one that does not exist is ErrNotFound.
 func (c *Client) Remove(ctx context.Context, name string) error {
-	_, err := c.run(ctx, "remove", "remove", "--quiet", "--force", name)
+	_, err := c.run(ctx, "remove", "remove", "--force", name) // as with start
 	return err
 }
 

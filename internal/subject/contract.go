@@ -1,0 +1,341 @@
+package subject
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"dagger/parity/internal/proc"
+)
+
+// ContractOptions say what to hold to the contract, and with what.
+type ContractOptions struct {
+	CLI             CLI
+	Other           Home              // another home, to see that homes are apart
+	Source          string            // of the provider: the SOURCE of `provider add`
+	ProviderOptions map[string]string // of the provider
+	Image           string            // a reference that the provider can run
+	Work            string            // an existing folder, for the workspaces' own folders
+}
+
+// ContractCheck is one rule of the contract.
+type ContractCheck struct {
+	Name     string // the verb and the rule, such as "workspace status: a missing workspace exits 75"
+	Sentence string // true when the rule holds
+
+	// Run checks the rule. A nil error means that it holds. A *ContractError is a breach; so is the *proc.Error of a command that
+	// ended by itself. Any other error, such as the context's, means that it could not be checked.
+	Run func(ctx context.Context) (expected, seen string, err error)
+}
+
+// The names of what the checks make.
+const (
+	contractProvider = "parity-contract"
+	contractID       = "parity-contract"
+	contractBroken   = "parity-contract-broken"
+)
+
+// Contract gives the checks of the command-line contract, in the order in which they must run: they share one workspace, so each stands
+// on those before it. cleanup removes what they made; it must run whatever became of them.
+func Contract(o ContractOptions) (checks []ContractCheck, cleanup func(context.Context) error) {
+	c := &contract{ContractOptions: o, other: CLI{Argv: o.CLI.Argv, Home: o.Other}}
+	return c.checks(), func(ctx context.Context) error {
+		return errors.Join(c.CLI.Delete(ctx, contractBroken, true), c.CLI.Delete(ctx, contractID, true),
+			c.CLI.ProviderDelete(ctx, contractProvider))
+	}
+}
+
+type contract struct {
+	ContractOptions
+	other CLI
+	uid   string // of the workspace, as first listed
+}
+
+func (c *contract) checks() []ContractCheck {
+	return []ContractCheck{
+		{"provider add: adds a provider", "`provider add` exits 0 for a provider of the CLI's own.", c.providerAdd},
+		{"workspace list: JSON array", "`workspace list --result-format json` prints `[]` in a new home.", c.listEmpty},
+		{"workspace status: a missing workspace exits 75",
+			"`workspace status` of a workspace that does not exist exits with code 75.", c.statusMissing},
+		{"workspace up: error JSON and exit 1 for an image that cannot be found",
+			"A failing `workspace up` exits 1 and prints an outcome of \"error\" with a message.", c.upBroken},
+		{"workspace up: JSON on success",
+			"`workspace up` exits 0 and prints an outcome of \"success\" and what it made.", c.up},
+		{"workspace status: Running after up",
+			"`workspace status --result-format json` prints id, context, provider and the state Running.", c.running},
+		{"workspace list: shows the workspace", "`workspace list` has the workspace with its uid and its provider.", c.listed},
+		{"homes are apart: another home does not list it",
+			"With the folders of another home, the workspace is neither listed nor found.", c.apart},
+		{"workspace ssh: exit code 23 passes through --command",
+			"`workspace ssh --command` exits with the command's own code.", c.exitCode},
+		{"workspace ssh: stdout and stderr apart",
+			"What the command writes to its two outputs comes out of the CLI's two, and nothing else on the first.", c.outputs},
+		{"workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)",
+			"`workspace ssh --stdio` carries SSH from the first byte, and every byte.", c.stdio},
+		{"workspace stop: the state is Stopped", "After `workspace stop`, `workspace status` says Stopped.", c.stop},
+		{"workspace up: starts a stopped workspace",
+			"`workspace up` of a stopped workspace starts it; it keeps its uid.", c.start},
+		{"workspace delete: removes it",
+			"After `workspace delete --force`, the workspace is neither listed nor found.", c.delete},
+		{"workspace delete: again with --ignore-not-found succeeds",
+			"`workspace delete --ignore-not-found` of a workspace that does not exist exits 0.", c.deleteAgain},
+		{"provider delete: succeeds, and again with --ignore-not-found",
+			"`provider delete --ignore-not-found` exits 0, whether the provider exists or not.", c.providerDelete},
+	}
+}
+
+// breach is a *ContractError about a command that did run.
+func breach(verb, expected, seen string) (string, string, error) {
+	return expected, seen, &ContractError{Verb: verb, Expected: expected, Seen: seen}
+}
+
+// outcome says how a command that had to succeed went.
+func outcome(expected string, err error) (string, string, error) {
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	return expected, "exit code 0", nil
+}
+
+// state checks the state that verb left the workspace in.
+func (c *contract) state(ctx context.Context, verb, want string) (expected, seen string, err error) {
+	expected = fmt.Sprintf("the id %q, the provider %q, a context and the state %s", contractID, contractProvider, want)
+	s, err := c.CLI.Status(ctx, contractID)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	seen = fmt.Sprintf("the id %q, the provider %q, the context %q and the state %s", s.ID, s.Provider, s.Context, s.State)
+	if s.Provider != contractProvider || s.State != want {
+		return breach(verb, expected, seen)
+	}
+	return expected, seen, nil
+}
+
+// absent checks that a home neither lists nor finds a workspace; verb is the one to blame when it does.
+func absent(ctx context.Context, verb string, cli CLI, id string) (expected, seen string, err error) {
+	expected = fmt.Sprintf("no %q in `workspace list`, and exit code %d of `workspace status`", id, missing)
+	if w, err := cli.Find(ctx, id); err == nil {
+		return breach(verb, expected, fmt.Sprintf("it is listed with the uid %q", w.UID))
+	} else if !errors.Is(err, ErrNotFound) {
+		return expected, err.Error(), err
+	}
+	s, err := cli.Status(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return expected, "the same", nil
+	}
+	if err == nil {
+		return breach(verb, expected, fmt.Sprintf("`workspace status` exits 0 and says %s", s.State))
+	}
+	if code, ended := proc.ExitCode(err); ended {
+		return breach(verb, expected, fmt.Sprintf("`workspace status` exits %d: %v", code, err))
+	}
+	return expected, err.Error(), err
+}
+
+// folder makes a workspace's folder that asks for an image.
+func (c *contract) folder(id, image string) (string, error) {
+	dir := filepath.Join(c.Work, id)
+	if err := os.MkdirAll(filepath.Join(dir, ".devcontainer"), 0o755); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("{\n\t// Made by Parity.\n\t\"image\": %q,\n}\n", image)
+	return dir, os.WriteFile(filepath.Join(dir, ".devcontainer", "devcontainer.json"), []byte(text), 0o644)
+}
+
+func (c *contract) upOptions(id, dir string) UpOptions {
+	return UpOptions{ID: id, Provider: contractProvider, Dir: dir}
+}
+
+func (c *contract) providerAdd(ctx context.Context) (expected, seen string, err error) {
+	return outcome("exit code 0", c.CLI.ProviderAdd(ctx, c.Source, contractProvider, c.ProviderOptions))
+}
+
+func (c *contract) listEmpty(ctx context.Context) (expected, seen string, err error) {
+	expected = "a JSON array without entries"
+	list, err := c.CLI.List(ctx)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	if len(list) > 0 {
+		return breach("workspace list", expected, fmt.Sprintf("%d entries, the first is %q", len(list), list[0].ID))
+	}
+	return expected, "[]", nil
+}
+
+func (c *contract) statusMissing(ctx context.Context) (expected, seen string, err error) {
+	return absent(ctx, "workspace status", c.CLI, contractID)
+}
+
+func (c *contract) upBroken(ctx context.Context) (expected, seen string, err error) {
+	expected = `exit code 1 and JSON with the outcome "error" and a message`
+	// Nothing listens on this port, so the answer is quick and needs no network.
+	dir, err := c.folder(contractBroken, "127.0.0.1:1/parity/no-such-image:none")
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	_, err = c.CLI.Up(ctx, c.upOptions(contractBroken, dir))
+	var failed *UpError
+	switch {
+	case errors.As(err, &failed):
+		seen = fmt.Sprintf("exit code 1 and the message %.300q", failed.Message)
+		// What it left half-made must go before the next checks.
+		if err := c.CLI.Delete(ctx, contractBroken, true); err != nil {
+			return expected, seen + "; but then: " + err.Error(), err
+		}
+		return expected, seen, nil
+	case err == nil:
+		return breach("workspace up", expected, `exit code 0 and the outcome "success"`)
+	}
+	return expected, err.Error(), err
+}
+
+func (c *contract) up(ctx context.Context) (expected, seen string, err error) {
+	expected = `exit code 0 and JSON with the outcome "success", containerId, remoteUser and remoteWorkspaceFolder`
+	dir, err := c.folder(contractID, c.Image)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	res, err := c.CLI.Up(ctx, c.upOptions(contractID, dir))
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	return expected, fmt.Sprintf("%+v", res), nil
+}
+
+func (c *contract) running(ctx context.Context) (expected, seen string, err error) {
+	return c.state(ctx, "workspace status", Running)
+}
+
+func (c *contract) listed(ctx context.Context) (expected, seen string, err error) {
+	expected = fmt.Sprintf("an entry %q with a uid and the provider %q", contractID, contractProvider)
+	w, err := c.CLI.Find(ctx, contractID)
+	if errors.Is(err, ErrNotFound) {
+		return breach("workspace list", expected, "no such entry")
+	}
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	c.uid = w.UID
+	if w.Provider.Name != contractProvider {
+		return breach("workspace list", expected, fmt.Sprintf("the provider %q", w.Provider.Name))
+	}
+	return expected, fmt.Sprintf("the uid %q and the provider %q", w.UID, w.Provider.Name), nil
+}
+
+func (c *contract) apart(ctx context.Context) (expected, seen string, err error) {
+	return absent(ctx, "workspace list", c.other, contractID)
+}
+
+func (c *contract) exitCode(ctx context.Context) (expected, seen string, err error) {
+	expected = "exit code 23"
+	_, err = c.CLI.SSH(ctx, contractID, "exit 23", nil)
+	code, ended := proc.ExitCode(err)
+	switch {
+	case code == 23:
+		return expected, expected, nil
+	case err == nil:
+		return breach("workspace ssh --command", expected, "exit code 0")
+	case ended:
+		return breach("workspace ssh --command", expected, fmt.Sprintf("exit code %d: %v", code, err))
+	}
+	return expected, err.Error(), err
+}
+
+func (c *contract) outputs(ctx context.Context) (expected, seen string, err error) {
+	out, errs := rand.Text(), rand.Text()
+	expected = fmt.Sprintf("%q on standard output and nothing else there; %q on standard error", out, errs)
+	res, err := c.CLI.SSH(ctx, contractID, fmt.Sprintf("echo %s; echo %s >&2", out, errs), nil)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	seen = fmt.Sprintf("%s on standard output, %s on standard error", shown(res.Stdout), shown(res.Stderr))
+	if string(res.Stdout) != out+"\n" || !strings.Contains(string(res.Stderr), errs) {
+		return breach("workspace ssh --command", expected, seen)
+	}
+	return expected, seen, nil
+}
+
+func (c *contract) stdio(ctx context.Context) (expected, seen string, err error) {
+	const verb = "workspace ssh --stdio"
+	random := make([]byte, 1<<20)
+	_, _ = rand.Read(random)
+	expected = "an SSH banner first, and through `cat` 1048576 bytes with the SHA-256 " + digest(random)
+	s, err := c.CLI.Dial(ctx, contractID)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	defer s.Close()
+	res, err := s.Run(ctx, "cat", strings.NewReader(string(random)))
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	seen = fmt.Sprintf("an SSH banner first, and %d bytes with the SHA-256 %s", len(res.Stdout), digest(res.Stdout))
+	if string(res.Stdout) != string(random) {
+		return breach(verb, expected, seen)
+	}
+	// Later commands over the same session, and both outputs, must be whole too.
+	var failed *RunError
+	res, err = s.Run(ctx, "echo out; echo err >&2; exit 23", nil)
+	if !errors.As(err, &failed) && err != nil {
+		return expected, err.Error(), err
+	}
+	if res.ExitCode != 23 || string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" {
+		return breach(verb, `exit code 23, "out" and "err" apart`,
+			fmt.Sprintf("exit code %d, %s on standard output, %s on standard error", res.ExitCode, shown(res.Stdout), shown(res.Stderr)))
+	}
+	return expected, seen, s.Close()
+}
+
+func (c *contract) stop(ctx context.Context) (expected, seen string, err error) {
+	if err := c.CLI.Stop(ctx, contractID); err != nil {
+		return outcome("exit code 0 of `workspace stop`", err)
+	}
+	return c.state(ctx, "workspace stop", Stopped)
+}
+
+func (c *contract) start(ctx context.Context) (expected, seen string, err error) {
+	expected = fmt.Sprintf("the outcome \"success\", the state Running and the uid %q", c.uid)
+	if _, err := c.CLI.Up(ctx, c.upOptions(contractID, filepath.Join(c.Work, contractID))); err != nil {
+		return expected, err.Error(), err
+	}
+	if _, seen, err := c.state(ctx, "workspace up", Running); err != nil {
+		return expected, seen, err
+	}
+	w, err := c.CLI.Find(ctx, contractID)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	if w.UID != c.uid {
+		return breach("workspace up", expected, fmt.Sprintf("the uid %q", w.UID))
+	}
+	return expected, "the same", nil
+}
+
+func (c *contract) delete(ctx context.Context) (expected, seen string, err error) {
+	if err := c.CLI.Delete(ctx, contractID, true); err != nil {
+		return outcome("exit code 0 of `workspace delete`", err)
+	}
+	return absent(ctx, "workspace delete", c.CLI, contractID)
+}
+
+func (c *contract) deleteAgain(ctx context.Context) (expected, seen string, err error) {
+	return outcome("exit code 0", c.CLI.Delete(ctx, contractID, true))
+}
+
+func (c *contract) providerDelete(ctx context.Context) (expected, seen string, err error) {
+	if err := c.CLI.ProviderDelete(ctx, contractProvider); err != nil {
+		return outcome("exit code 0", err)
+	}
+	return outcome("exit code 0, twice", c.CLI.ProviderDelete(ctx, contractProvider))
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
