@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"dagger/parity/internal/reference"
 )
 
 // The exit codes of parity. A command that runs another passes that one's on.
@@ -47,10 +49,15 @@ func Main(args []string) int {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageErrorf("%w; see %s --help", err, c.CommandPath())
 	})
-	root.AddCommand(labCommand())
+	root.AddCommand(scenarioCommands()...)
+	root.AddCommand(labCommand(), listCommand(), doctorCommand(), stepCommand(), trialCommand(), reference.Command("devsy"))
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitPass
+	}
+	var subject *reference.Exit // it has said what there is to say
+	if errors.As(err, &subject) {
+		return subject.Code
 	}
 	code := exitInconclusive
 	var coded *codedError

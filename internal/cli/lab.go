@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/msb"
 )
 
 func labCommand() *cobra.Command {
@@ -47,7 +48,11 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 			if o.Dir, err = os.Getwd(); err != nil {
 				return err
 			}
-			o.KVM = mode
+			decision, err := decide(c.Context(), mode, o.Cache, filepath.Join(o.Cache, "microsandbox", msb.PinnedRelease().Version, "bin", "msb"))
+			if err != nil {
+				return err
+			}
+			o.KVM = decision.KVM
 			o.Argv, o.Env = args, os.Environ()
 			o.Stdin, o.Stdout, o.Stderr = os.Stdin, os.Stdout, os.Stderr
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)

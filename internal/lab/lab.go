@@ -81,11 +81,9 @@ var ErrBoot = errors.New("the lab did not start")
 type Lab struct {
 	opts    Options
 	started time.Time
-	pid     int
 	process *os.Process
 	status  *os.File
 	scratch *scratch
-	copied  chan struct{} // closed when both output copies are done
 	done    chan struct{}
 	result  Result
 	err     error

@@ -1,0 +1,147 @@
+package cases
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dagger/parity/fixtures/images"
+	"dagger/parity/fixtures/link"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/subject"
+)
+
+// providerName is the name under which a case adds the provider to the subject.
+const providerName = "parity"
+
+// Bench is what a case works with: the subject in a home of its own, MicroSandbox with a store of its own, and an image in it.
+type Bench struct {
+	Subject subject.CLI
+	MSB     *msb.Client
+	Image   string // the reference of the image, in MicroSandbox's store
+
+	workspaces string // a folder for the workspaces' folders
+}
+
+// NewLink makes the link of a case in the lab's network and registers its removal.
+func NewLink(runID string, c *Cleanup) (*link.Link, error) {
+	l, err := link.New(link.Options{Name: "p" + runID})
+	if err != nil {
+		return nil, err
+	}
+	c.Add("the link", func(context.Context) error { return l.Close() })
+	return l, nil
+}
+
+// NewBench makes a Bench below dir. When the case ends, every workspace is deleted by the subject, and whatever MicroSandbox still has
+// is removed.
+func NewBench(ctx context.Context, e Env, r *Recorder, dir string, c *Cleanup) (*Bench, error) {
+	b := &Bench{workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID}
+	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
+	for _, folder := range []string{b.workspaces, b.MSB.Home} {
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	c.Add("MicroSandbox's sandboxes", b.removeAll)
+
+	done := r.Timed("image build")
+	img, err := images.Build(images.Spec{Nonce: Nonce("image")})
+	if err != nil {
+		return nil, err
+	}
+	archive := filepath.Join(dir, "image.tar")
+	if err := images.WriteDockerArchive(archive, b.Image, img); err != nil {
+		return nil, err
+	}
+	done()
+	if err := b.MSB.Load(ctx, archive); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(archive); err != nil {
+		return nil, err
+	}
+
+	home, err := b.NewHome(filepath.Join(dir, "h"), e)
+	if err != nil {
+		return nil, err
+	}
+	b.Subject = subject.CLI{Argv: e.Subject, Home: home}
+	return b, b.Subject.ProviderAdd(ctx, BuiltinSource, providerName, nil)
+}
+
+// BuiltinSource is the SOURCE by which `provider add` adds the subject's own driver.
+const BuiltinSource = "microsandbox"
+
+// NewHome makes a home for the subject below dir, with the case's MicroSandbox.
+func (b *Bench) NewHome(dir string, e Env) (subject.Home, error) {
+	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH")})
+}
+
+// Up writes the folder of the workspace o.ID, if need be, and has the subject bring the workspace up with the case's image.
+func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, error) {
+	dir, err := b.workspaceDir(o.ID)
+	if err != nil {
+		return subject.UpResult{}, err
+	}
+	o.Provider, o.Dir = providerName, dir
+	return b.Subject.Up(ctx, o)
+}
+
+// workspaceDir makes the folder of a workspace whose devcontainer.json names the case's image, if need be.
+func (b *Bench) workspaceDir(id string) (string, error) {
+	dir := filepath.Join(b.workspaces, id)
+	config, err := json.Marshal(map[string]string{"image": b.Image})
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, ".devcontainer"), 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, ".devcontainer", "devcontainer.json"), config, 0o644)
+}
+
+// freeWanted is the space below which MicroSandbox cannot be expected to work.
+const freeWanted = 64 << 20
+
+// DiskFull gives an error when MicroSandbox's store has no room left.
+func (b *Bench) DiskFull() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(b.MSB.Home, &fs); err != nil {
+		return err
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < freeWanted {
+		return fmt.Errorf("the disk of MicroSandbox's store has %d MiB left", free>>20)
+	}
+	return nil
+}
+
+// removeAll has the subject delete its workspaces, and then removes what MicroSandbox still has, which the subject should not
+// have left.
+func (b *Bench) removeAll(ctx context.Context) error {
+	if b.Subject.Argv != nil {
+		if list, err := b.Subject.List(ctx); err == nil {
+			for _, w := range list {
+				_ = b.Subject.Delete(ctx, w.ID, true) // what it leaves is found below
+			}
+		}
+	}
+	left, err := b.MSB.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, box := range left {
+		if rmErr := b.MSB.Remove(ctx, box.Name); rmErr != nil && err == nil {
+			err = rmErr
+		}
+	}
+	if len(left) > 0 && err == nil {
+		err = fmt.Errorf("the subject left %d sandboxes behind its workspaces, %s among them; they were removed", len(left), left[0].Name)
+	}
+	return err
+}

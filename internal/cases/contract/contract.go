@@ -1,0 +1,90 @@
+// Package contract is the case that holds the subject's command line to its contract. It comes before all other cases: of a CLI
+// that breaks it, nothing else can be said.
+package contract
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// Scenario is the scenario's name in the catalogue.
+const Scenario = "contract"
+
+// checkDeadline bounds each check. Some boot a microVM, in an emulated lab on a busy machine.
+const checkDeadline = 5 * time.Minute
+
+// Checks are the checks of the case, for the catalogue.
+func Checks() []catalogue.Check {
+	list, _ := subject.Contract(subject.ContractOptions{})
+	checks := make([]catalogue.Check, len(list))
+	for i, c := range list {
+		checks[i] = catalogue.Check{Name: c.Name, Sentence: c.Sentence}
+	}
+	return checks
+}
+
+// Run runs the case.
+func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
+	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
+		o, err := prepare(ctx, env, r, dir, c)
+		if err != nil {
+			r.Problem("the contract could not be checked: %v", err)
+			return
+		}
+		checks, cleanup := subject.Contract(o)
+		c.Add("the contract's workspace", cleanup)
+		for _, check := range checks {
+			r.Check("", check.Name, func() cases.Finding {
+				ctx, cancel := context.WithTimeout(ctx, checkDeadline)
+				defer cancel()
+				return judge(check.Run(ctx))
+			})
+		}
+	})
+}
+
+func prepare(ctx context.Context, env cases.Env, r *cases.Recorder, dir string, c *cases.Cleanup) (subject.ContractOptions, error) {
+	var o subject.ContractOptions
+	if _, err := cases.NewLink(env.RunID, c); err != nil { // MicroSandbox gives a guest no network without a default route
+		return o, err
+	}
+	b, err := cases.NewBench(ctx, env, r, dir, c)
+	if err != nil {
+		return o, err
+	}
+	o = subject.ContractOptions{CLI: b.Subject, Source: cases.BuiltinSource, Image: b.Image, Work: filepath.Join(dir, "c")}
+	if o.CLI.Home, err = b.NewHome(filepath.Join(dir, "1"), env); err != nil {
+		return o, err
+	}
+	if o.Other, err = b.NewHome(filepath.Join(dir, "2"), env); err != nil {
+		return o, err
+	}
+	return o, os.Mkdir(o.Work, 0o755)
+}
+
+// judge gives the finding for a check of the contract. A command that hangs breaks the contract, as one that says the wrong thing
+// does.
+func judge(expected, seen string, err error) cases.Finding {
+	var breach *subject.ContractError
+	_, exited := proc.ExitCode(err)
+	const next = "docs/contract.md has the command line that a subject must speak"
+	switch {
+	case err == nil:
+		return cases.Passed(seen)
+	case errors.As(err, &breach), exited, errors.Is(err, context.DeadlineExceeded):
+		if seen == "" {
+			seen = err.Error()
+		}
+		return cases.Broken(expected, seen, next)
+	}
+	return cases.Unclear(expected, err.Error(), next)
+}

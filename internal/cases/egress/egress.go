@@ -1,0 +1,504 @@
+// Package egress is the scenario egress: public TCP works by default; denied TCP is refused, provably, also after a restart and a
+// recreation.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"dagger/parity/fixtures/endpoint"
+	"dagger/parity/fixtures/link"
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/probe"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// Scenario is the scenario's name in the catalogue.
+const Scenario = "egress"
+
+// The names of the two cases in the catalogue.
+const (
+	casePublic = "public"
+	caseDeny   = "deny"
+)
+
+// Deadlines of single steps, for an emulated lab on a busy machine. Each is far above what was measured.
+const (
+	upDeadline    = 5 * time.Minute
+	stopDeadline  = 2 * time.Minute
+	guestDeadline = time.Minute
+	probeTimeout  = 20 * time.Second // the probe program's own
+)
+
+// The names of the workspaces.
+const (
+	targetID  = "target"
+	controlID = "control"
+)
+
+// scenario is one case under way.
+type scenario struct {
+	*cases.Recorder
+	cases.Env
+	ctx  context.Context
+	deny bool
+
+	bench    *cases.Bench // the case's subject, msb and image
+	endpoint *endpoint.Endpoint
+	control  *guest
+	expected map[string]bool // the nonces whose receipts the endpoint must hold, once each
+
+	// What the earlier phases saw of the target.
+	createdAt time.Time
+	bootIDs   []string
+	marker    string
+}
+
+// Run runs one case of the scenario.
+func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
+	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
+		s := &scenario{
+			Recorder: r, Env: env, ctx: ctx, deny: plan.Name == caseDeny,
+			expected: map[string]bool{}, marker: cases.Nonce("marker"),
+		}
+		s.prelude(dir, c)
+		for _, phase := range []string{catalogue.Created, catalogue.Restarted, catalogue.Recreated} {
+			s.phase(phase)
+		}
+		s.Check("", "receipts", s.receipts)
+	})
+}
+
+// prelude makes the fixtures and, for a denied target, the control workspace.
+func (s *scenario) prelude(dir string, c *cases.Cleanup) {
+	var l *link.Link
+	s.Check("", "fixture/link", func() cases.Finding {
+		var err error
+		if l, err = cases.NewLink(s.RunID, c); err != nil {
+			return cases.Unclear("", err.Error(), "the lab's kernel must have the module dummy or bridge; see `parity doctor`")
+		}
+		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))
+	})
+	s.Check("", "fixture/endpoint", func() cases.Finding {
+		e, err := endpoint.Start(netip.AddrPortFrom(l.Address.Addr(), 0))
+		if err != nil {
+			return cases.Unclear("", err.Error(), "see whether something else took the address")
+		}
+		s.endpoint = e
+		c.Add("the endpoint", func(context.Context) error { return e.Close() })
+		if err := s.checkEndpoint(); err != nil {
+			return cases.Unclear("", err.Error(), "run it again; the endpoint is the test's own")
+		}
+		return cases.Passed(e.Addr().String())
+	})
+	s.Check("", "fixture/image", func() cases.Finding {
+		b, err := cases.NewBench(s.ctx, s.Env, s.Recorder, dir, c)
+		if err != nil {
+			return cases.Unclear("", err.Error(), "see `parity doctor`, and the free space of the lab's scratch disk (--disk)")
+		}
+		s.bench = b
+		return cases.Passed(b.Image)
+	})
+	if !s.deny {
+		return
+	}
+	s.Check("", "workspace/control", func() cases.Finding {
+		g, err := s.newControl(c)
+		if err != nil {
+			return cases.Unclear("", err.Error(), "without a healthy control workspace a refusal proves nothing: see why it did not come up")
+		}
+		s.control = g
+		return cases.Passed("it came up, answers over SSH and runs the probe program")
+	})
+}
+
+// newControl makes the control workspace: the default policy, created once, never restarted or recreated.
+func (s *scenario) newControl(c *cases.Cleanup) (*guest, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, upDeadline)
+	defer cancel()
+	if _, err := s.bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
+		return nil, err
+	}
+	return s.enter(ctx, controlID, c)
+}
+
+// phase runs the checks of one phase.
+func (s *scenario) phase(phase string) {
+	if s.Broken() {
+		return
+	}
+	if phase == catalogue.Restarted {
+		s.Check(phase, "workspace/stop", s.stop)
+	}
+	s.Check(phase, "workspace/up", func() cases.Finding { return s.up(phase) })
+	var box msb.Sandbox
+	s.Check(phase, "identity/state", func() (f cases.Finding) {
+		box, f = s.inspect(msb.StatusRunning)
+		return f
+	})
+	if phase != catalogue.Created {
+		s.Check(phase, "identity/created-at", func() cases.Finding { return s.sameCreation(phase, box) })
+	}
+	s.createdAt = box.CreatedAt
+	s.Check(phase, "policy", func() cases.Finding {
+		policy, f := judgePolicy(box, s.deny, s.endpoint.Addr())
+		s.Observe(phase, "policy", "%s", policy)
+		return f
+	})
+
+	var target guest
+	defer target.close()
+	s.Check(phase, "ssh", func() cases.Finding {
+		if err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+			if target.session, err = s.bench.Subject.Dial(ctx, targetID); err != nil {
+				return err
+			}
+			return target.session.Alive(ctx)
+		}); err != nil {
+			return cases.Unclear("", err.Error(), "without a healthy SSH session nothing can be said of the guest: see `parity contract`")
+		}
+		return cases.Passed("a fresh word came back")
+	})
+	s.Check(phase, "probe", func() cases.Finding {
+		if err := s.bounded(guestDeadline, func(ctx context.Context) error { return s.bringProbe(ctx, &target) }); err != nil {
+			return cases.Unclear("", err.Error(), "the probe program is a static amd64 executable: see whether the guest can run one in "+filepath.Dir(guestProbe))
+		}
+		return cases.Passed(guestProbe)
+	})
+	bootID := ""
+	if phase == catalogue.Created {
+		s.readBootID(&target, &bootID)
+	} else {
+		s.Check(phase, "identity/boot-id", func() cases.Finding { return s.otherBoot(&target, &bootID) })
+	}
+	s.Check(phase, "identity/disk", func() cases.Finding { return s.disk(phase, &target) })
+	if s.deny {
+		s.denied(phase, &target)
+	} else {
+		s.public(phase, &target)
+	}
+	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, bootID) })
+	s.bootIDs = append(s.bootIDs, bootID)
+}
+
+func (s *scenario) stop() cases.Finding {
+	err := s.bounded(stopDeadline, func(ctx context.Context) error { return s.bench.Subject.Stop(ctx, targetID) })
+	if err != nil {
+		return s.broken(err)
+	}
+	_, f := s.inspect(msb.StatusStopped)
+	return f
+}
+
+func (s *scenario) up(phase string) cases.Finding {
+	o := subject.UpOptions{ID: targetID, Recreate: phase == catalogue.Recreated}
+	if s.deny {
+		o.ProviderOptions = map[string]string{"MICROSANDBOX_BLOCK_EGRESS": "true"}
+	}
+	err := s.bounded(upDeadline, func(ctx context.Context) error {
+		_, err := s.bench.Up(ctx, o)
+		return err
+	})
+	if err != nil {
+		return s.broken(err)
+	}
+	return cases.Passed("outcome success")
+}
+
+// broken is the finding for an operation of the subject that failed while everything around it was intact.
+func (s *scenario) broken(err error) cases.Finding {
+	if full := s.bench.DiskFull(); full != nil {
+		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), "give the lab a larger scratch disk (--disk)")
+	}
+	return cases.Broken("", err.Error(), "the subject's own message says why; `parity contract` checks its command line alone")
+}
+
+// inspect asks MicroSandbox, never the subject, for the target's state. It does not enter the guest.
+func (s *scenario) inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
+	var name string
+	var box msb.Sandbox
+	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+		w, err := s.bench.Subject.Find(ctx, targetID)
+		if err != nil {
+			return err
+		}
+		name = subject.VMName(w.UID)
+		box, err = s.bench.MSB.Inspect(ctx, name)
+		return err
+	})
+	switch {
+	case errors.Is(err, msb.ErrNotFound):
+		return box, cases.Broken("", "MicroSandbox has no sandbox "+name, "the subject said success and MicroSandbox does not have the workspace")
+	case err != nil:
+		return box, s.judge(err)
+	case box.Status != want:
+		return box, cases.Broken(fmt.Sprintf("MicroSandbox says %s of %s", want, name), string(box.Status),
+			"the subject said success and MicroSandbox has another state")
+	}
+	return box, cases.Passed(fmt.Sprintf("%s of %s", box.Status, name))
+}
+
+// judge tells an error of the subject's command line, which is its promise, from one of the test's.
+func (s *scenario) judge(err error) cases.Finding {
+	var contract *subject.ContractError
+	if errors.As(err, &contract) || errors.Is(err, subject.ErrNotFound) {
+		return s.broken(err)
+	}
+	return cases.Unclear("", err.Error(), "MicroSandbox could not be asked: run it again, and see `parity doctor`")
+}
+
+func (s *scenario) sameCreation(phase string, box msb.Sandbox) cases.Finding {
+	seen := fmt.Sprintf("created at %s, and in the phase before at %s", box.CreatedAt.Format(time.RFC3339Nano), s.createdAt.Format(time.RFC3339Nano))
+	if box.CreatedAt.IsZero() || s.createdAt.IsZero() {
+		return cases.Unclear("a creation time", seen, "the answer of msb inspect has another shape: see facts of that MicroSandbox version")
+	}
+	same := box.CreatedAt.Equal(s.createdAt)
+	s.Observe(phase, "identity", "%s", map[bool]string{true: "the same sandbox", false: "another sandbox"}[same])
+	if same != (phase == catalogue.Restarted) {
+		return cases.Broken("", seen, "the subject "+map[bool]string{true: "restarted a workspace that it was to recreate", false: "recreated a workspace that it was to restart"}[same])
+	}
+	return cases.Passed(seen)
+}
+
+func (s *scenario) readBootID(target *guest, into *string) error {
+	if s.Broken() {
+		return nil
+	}
+	return s.bounded(guestDeadline, func(ctx context.Context) error {
+		id, err := runProbe(ctx, target, probe.BootIDArgs(), probe.ParseBootID)
+		*into = id.BootID
+		return err
+	})
+}
+
+func (s *scenario) otherBoot(target *guest, bootID *string) cases.Finding {
+	if err := s.readBootID(target, bootID); err != nil {
+		return cases.Unclear("", err.Error(), nextGuest)
+	}
+	for i, earlier := range s.bootIDs {
+		if *bootID == earlier {
+			return cases.Broken("", fmt.Sprintf("boot ID %s, as in phase %d", *bootID, i+1), "the guest was not booted anew")
+		}
+	}
+	return cases.Passed("boot ID " + *bootID)
+}
+
+func (s *scenario) sameBoot(target *guest, atStart string) cases.Finding {
+	var now string
+	if err := s.readBootID(target, &now); err != nil {
+		return cases.Unclear("", err.Error(), nextGuest)
+	}
+	if atStart == "" {
+		return cases.Unclear("the boot ID of the phase's start", "it could not be read then", nextGuest)
+	}
+	if now != atStart {
+		return cases.Broken("boot ID "+atStart, "boot ID "+now, "the guest was booted during the phase: what its probes saw is of two boots")
+	}
+	return cases.Passed("boot ID " + now)
+}
+
+const nextGuest = "the guest could not be asked: run it again, and see the check ssh"
+
+// markerPath is on the image's own disk: not /tmp, not the workspace folder.
+const markerPath = "/var/lib/parity/marker"
+
+func (s *scenario) disk(phase string, target *guest) cases.Finding {
+	args := probe.MarkerReadArgs(markerPath)
+	if phase == catalogue.Created {
+		args = probe.MarkerWriteArgs(markerPath, s.marker)
+	}
+	var m probe.Marker
+	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+		m, err = runProbe(ctx, target, args, probe.ParseMarker)
+		return err
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), nextGuest)
+	}
+	if !m.RootDevice || m.FSType == "virtiofs" {
+		return cases.Unclear("a marker on the image's own disk", fmt.Sprintf("%s is on %s (%s)", markerPath, m.MountPoint, m.FSType),
+			"a folder of the host or a mount survives a recreation: it says nothing of the image's disk")
+	}
+	seen := "no marker"
+	if m.Exists {
+		seen = fmt.Sprintf("marker %q", m.Value)
+	}
+	seen = fmt.Sprintf("%s on %s (%s)", seen, m.MountPoint, m.FSType)
+	kept := m.Exists && m.Value == s.marker
+	s.Observe(phase, "disk", "%s", map[bool]string{true: "has the marker", false: "has not the marker"}[kept])
+	switch {
+	case phase == catalogue.Created && !kept:
+		return cases.Unclear("", seen, "the guest lost what was written and synced a moment ago")
+	case phase == catalogue.Restarted && !kept:
+		return cases.Broken("", seen, "a restart must keep the workspace's disk")
+	case phase == catalogue.Recreated && m.Exists:
+		return cases.Broken("", seen, "a recreation must begin with the image's own disk")
+	}
+	return cases.Passed(seen)
+}
+
+// public is the proof that public TCP works by default.
+func (s *scenario) public(phase string, target *guest) {
+	s.Check(phase, "host-probe", s.probeHost)
+	s.Check(phase, "public", func() cases.Finding {
+		nonce := s.expect("target")
+		answer, err := s.dial(target, nonce)
+		f := s.judgePublic(answer, err, nonce)
+		s.Observe(phase, "probe", "%s", outcome(answer, err))
+		if f.Verdict != report.Fail {
+			return f
+		}
+		// A failure is the subject's only if the endpoint can still be reached.
+		if err := s.checkEndpoint(); err != nil {
+			return cases.Unclear("", f.Seen+"; and the endpoint is dead: "+err.Error(), "run it again; the endpoint is the test's own")
+		}
+		if host := s.probeHost(); host.Verdict != report.Pass {
+			return cases.Unclear("", f.Seen+"; and the host does not reach the endpoint: "+host.Seen, "run it again; the link is the test's own")
+		}
+		return f
+	})
+}
+
+func (s *scenario) judgePublic(answer probe.TCP, err error, nonce string) cases.Finding {
+	if err != nil {
+		return cases.Unclear("", err.Error(), nextGuest)
+	}
+	if answer.Outcome != probe.OutcomeBody || answer.Body != s.endpoint.Body(nonce) {
+		return cases.Broken("", describe(answer), "the workspace has no public egress; see its policy, and the lab's network")
+	}
+	receipts := 0
+	for _, r := range s.endpoint.Receipts() {
+		if r.Nonce == nonce {
+			receipts++
+		}
+	}
+	if receipts != 1 {
+		return cases.Unclear("", fmt.Sprintf("the right body, and %d receipts of its nonce", receipts), "the endpoint lost or doubled a receipt: it is the test's own")
+	}
+	return cases.Passed("the endpoint's body, and one receipt")
+}
+
+// receipts holds the endpoint's receipts against what the case expects.
+func (s *scenario) receipts() cases.Finding {
+	if err := s.bounded(settleDeadline, s.endpoint.Settle); err != nil {
+		return cases.Unclear("", err.Error(), "see who dialled the endpoint and sent nothing")
+	}
+	missing := len(s.expected)
+	seen := map[string]int{}
+	var strangers []string
+	for _, r := range s.endpoint.Receipts() {
+		switch {
+		case r.Self:
+		case s.expected[r.Nonce]:
+			if seen[r.Nonce]++; seen[r.Nonce] == 1 {
+				missing--
+			} else {
+				strangers = append(strangers, "a second one of "+r.Nonce)
+			}
+		default:
+			strangers = append(strangers, describeReceipt(r))
+		}
+	}
+	if missing > 0 || len(strangers) > 0 {
+		return cases.Unclear("", fmt.Sprintf("%d expected ones are missing; not expected are: %s", missing, orNone(strangers)),
+			"something else dialled the endpoint, or it lost a receipt: the run's evidence is not sound")
+	}
+	return cases.Passed(fmt.Sprintf("%d receipts, each expected", len(s.expected)))
+}
+
+// expect gives a fresh nonce whose receipt the endpoint must hold at the end.
+func (s *scenario) expect(whose string) string {
+	nonce := cases.Nonce(whose)
+	s.expected[nonce] = true
+	return nonce
+}
+
+// bounded calls do with a deadline of its own within the case's.
+func (s *scenario) bounded(d time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(s.ctx, d)
+	defer cancel()
+	return do(ctx)
+}
+
+// settleDeadline bounds the wait for the endpoint to have read what was sent to it.
+const settleDeadline = 40 * time.Second
+
+func (s *scenario) checkEndpoint() error { return s.bounded(guestDeadline, s.endpoint.Check) }
+
+// probeHost runs the probe program on the lab's host.
+func (s *scenario) probeHost() cases.Finding {
+	nonce := s.expect("host")
+	var answer probe.TCP
+	err := s.bounded(guestDeadline, func(ctx context.Context) error {
+		argv := append([]string{s.Probe}, probe.TCPArgs(s.endpoint.Addr(), nonce, probeTimeout)...)
+		res, err := proc.Run(ctx, proc.Cmd{Argv: argv})
+		if err != nil {
+			return err
+		}
+		answer, err = probe.ParseTCP(res.Stdout)
+		return err
+	})
+	return s.judgeBracket(answer, err, nonce, "the host does not reach the endpoint: the lab's network is broken, not the workspace's")
+}
+
+// judgeBracket judges a probe that must reach the endpoint for the test to be able to tell anything.
+func (s *scenario) judgeBracket(answer probe.TCP, err error, nonce, next string) cases.Finding {
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	if answer.Outcome != probe.OutcomeBody || answer.Body != s.endpoint.Body(nonce) {
+		return cases.Unclear("", describe(answer), next)
+	}
+	return cases.Passed("the endpoint's body")
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, "; ")
+}
+
+func describeReceipt(r endpoint.Receipt) string {
+	what := "no request"
+	if r.Request != "" {
+		what = r.Request
+	}
+	return fmt.Sprintf("a connection from %s with %s", r.Peer, what)
+}
+
+// describe says what a probe saw.
+func describe(t probe.TCP) string {
+	s := string(t.Outcome)
+	if t.Errno != "" {
+		s += " (" + t.Errno + ")"
+	}
+	s += fmt.Sprintf(" at %s after %d ms", t.Stage, t.ElapsedMillis)
+	if t.Status != 0 {
+		s += fmt.Sprintf(", HTTP status %d", t.Status)
+	}
+	if t.Body != "" {
+		s += fmt.Sprintf(", body %.100q", t.Body)
+	}
+	if t.Detail != "" {
+		s += ", " + t.Detail
+	}
+	return s
+}
+
+// outcome is a probe's outcome as an observation.
+func outcome(t probe.TCP, err error) string {
+	if err != nil {
+		return "no answer"
+	}
+	return string(t.Outcome)
+}

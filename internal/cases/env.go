@@ -1,0 +1,92 @@
+package cases
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sourcegraph/conc/panics"
+
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/report"
+)
+
+// Env is what the cases of one lab run with. They run one after another.
+type Env struct {
+	RunID   string
+	Scratch string   // an empty folder, on a file system with user xattrs
+	MSB     string   // the msb executable
+	Subject []string // the workspace CLI and its first arguments
+	Probe   string   // the probe program for guests
+	Emit    func(report.Event)
+}
+
+// Deadline bounds one case. It is long enough for an emulated lab on a busy machine.
+const Deadline = 20 * time.Minute
+
+// cleanDeadline bounds each clean-up by itself, whatever became of the case's own time.
+const cleanDeadline = 90 * time.Second
+
+// Case runs one case: body makes its checks with a context that is bounded, and registers clean-ups, which all run, the last one
+// first, each with its own deadline. dir is an empty folder of the case's own.
+func (e Env) Case(ctx context.Context, plan catalogue.Case, body func(ctx context.Context, r *Recorder, dir string, c *Cleanup)) report.Case {
+	ctx, cancel := context.WithTimeout(ctx, Deadline)
+	defer cancel()
+	r := NewRecorder(ctx, plan, e.RunID, e.Emit)
+	var c Cleanup
+	// MicroSandbox makes sockets below: the path is short.
+	dir := filepath.Join(e.Scratch, plan.Name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		r.Problem("make the case's folder: %v", err)
+		return r.Finish()
+	}
+	c.Add("the case's folder", func(context.Context) error { return os.RemoveAll(dir) })
+	if p := panics.Try(func() { body(ctx, r, dir, &c) }); p != nil {
+		r.Problem("the case panicked: %s", p)
+	}
+	for _, err := range c.Run() {
+		r.Problem("clean-up: %v", err)
+	}
+	return r.Finish()
+}
+
+// Cleanup is a list of what a case has to remove.
+type Cleanup struct {
+	steps []step
+}
+
+type step struct {
+	what string
+	do   func(context.Context) error
+}
+
+// Add registers a clean-up. It must be registered before the thing is made, and be content when it is not there.
+func (c *Cleanup) Add(what string, do func(context.Context) error) {
+	c.steps = append(c.steps, step{what, do})
+}
+
+// Run runs the clean-ups, the last one first, and gives the errors of those that failed.
+func (c *Cleanup) Run() []error {
+	var errs []error
+	for i := len(c.steps) - 1; i >= 0; i-- {
+		s := c.steps[i]
+		ctx, cancel := context.WithTimeout(context.Background(), cleanDeadline)
+		var err error
+		if p := panics.Try(func() { err = s.do(ctx) }); p != nil {
+			err = errors.Join(err, p.AsError())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.what, err))
+		}
+		cancel()
+	}
+	return errs
+}
+
+// Nonce gives a fresh nonce that begins with a word that tells whose it is.
+func Nonce(whose string) string { return whose + "-" + strings.ToLower(rand.Text()[:16]) }

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"dagger/parity/internal/step"
+)
+
+func listCommand() *cobra.Command {
+	var checks bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "Print the catalogue: every case, and what it promises",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, c := range step.Catalogue() {
+				fmt.Fprintf(os.Stdout, "%s\n    %s\n", c.ID(), c.Promise)
+				if !checks {
+					continue
+				}
+				for _, k := range c.Checks {
+					fmt.Fprintf(os.Stdout, "    %-10s %-24s %s\n", k.Phase, k.Name, k.Sentence)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&checks, "checks", false, "print each case's checks too")
+	return c
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/progress"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/run"
+	"dagger/parity/internal/step"
+)
+
+// scenarioCommands gives a command for each scenario, and one for all.
+func scenarioCommands() []*cobra.Command {
+	var list []*cobra.Command
+	seen := map[string]bool{}
+	for _, c := range step.Catalogue() {
+		if !seen[c.Scenario] {
+			seen[c.Scenario] = true
+			list = append(list, scenarioCommand(c.Scenario))
+		}
+	}
+	return append(list, scenarioCommand(catalogue.All))
+}
+
+// scenarioShort says what each scenario proves.
+var scenarioShort = map[string]string{
+	"contract":    "Check that the subject's command line keeps its contract",
+	"egress":      "Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation",
+	catalogue.All: "Run every scenario",
+}
+
+// runFlags are the flags of a run.
+type runFlags struct {
+	provider, kvm, report string
+	tools                 run.ToolOptions
+	labs                  int
+	memory, disk          int
+	timeout               time.Duration
+}
+
+func scenarioCommand(scenario string) *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   scenario,
+		Short: scenarioShort[scenario],
+		Long: scenarioShort[scenario] + `.
+
+Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), scenario) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.provider, "provider", catalogue.Builtin, "builtin; external is not there yet")
+	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml and summary.md")
+	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
+	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
+	flags.StringVar(&f.tools.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox "+msb.PinnedRelease().Version+")")
+	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
+	flags.IntVar(&f.labs, "labs", 0, "labs side by side (default one for each processor, as cases and memory allow)")
+	flags.IntVar(&f.memory, "memory", 0, "memory of each emulated machine in MiB (default 4096)")
+	flags.IntVar(&f.disk, "disk", 0, "scratch disk of each emulated machine in GiB; it is sparse (default 16)")
+	flags.DurationVar(&f.timeout, "timeout", time.Hour, "deadline for the whole run")
+	return c
+}
+
+func (f runFlags) run(ctx context.Context, scenario string) error {
+	selected, err := step.Catalogue().Select(scenario, strings.Split(f.provider, ","))
+	if err != nil {
+		return usageErrorf("%w", err)
+	}
+	mode, err := lab.ParseKVM(f.kvm)
+	if err != nil {
+		return usageErrorf("%w", err)
+	}
+	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
+		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
+	}
+	if f.labs < 0 || f.memory < 0 || f.disk < 0 || f.timeout <= 0 {
+		return usageErrorf("--labs, --memory and --disk must not be negative, and --timeout must be above 0")
+	}
+	dir, err := filepath.Abs(f.report)
+	if err != nil {
+		return err
+	}
+	if err := report.Prepare(dir); err != nil {
+		return err
+	}
+	started := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the run's deadline of %s passed (--timeout)", f.timeout))
+	defer cancel()
+	ctx, again, stop := interruptible(ctx)
+	defer stop()
+
+	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
+	defer p.Close()
+	if f.tools.Cache, err = lab.CacheDir(); err != nil {
+		return err
+	}
+	removed, err := lab.Clean(f.tools.Cache)
+	if err != nil {
+		return err
+	}
+	for _, what := range removed {
+		p.Note("removed %s, which a killed run had left", what)
+	}
+	tools, err := run.FindTools(ctx, f.tools)
+	if err != nil {
+		return err
+	}
+	decision, err := decide(ctx, mode, f.tools.Cache, tools.MSB)
+	if err != nil {
+		return err
+	}
+	p.Note("KVM %s: %s", decision.KVM, decision.Reason)
+	r, err := run.Run(ctx, run.Options{
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir,
+		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
+	}, p, again)
+	p.Close()
+	if err != nil {
+		return err
+	}
+	width, colour := 120, false
+	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
+		colour = os.Getenv("NO_COLOR") == ""
+		if w, _, err := term.GetSize(fd); err == nil {
+			width = w
+		}
+	}
+	if err := report.Table(os.Stdout, r, width, colour); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "report:", dir)
+	return exitWith(r.ExitCode)
+}
+
+// decide says where KVM comes from. It boots a trial microVM if it must.
+func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return lab.Decision{}, err
+	}
+	client := msb.Client{Path: path, Home: filepath.Join(cache, "msb-home")} // doctor makes no home
+	return lab.Decide(ctx, mode, lab.Checks{Doctor: client.Doctor, Trial: []string{self, "trial", "--msb", path}, Cache: cache})
+}
+
+// interruptible gives a context that the first Ctrl-C, SIGTERM, SIGHUP or SIGQUIT cancels, and a channel that a second one closes.
+func interruptible(ctx context.Context) (context.Context, <-chan struct{}, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	again, quit := make(chan struct{}), make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-quit:
+				return
+			case s := <-signals:
+				if n == 0 {
+					fmt.Fprintf(os.Stderr, "\nparity: %s: cleaning up; a second one ends it at once\n", s)
+					cancel(fmt.Errorf("interrupted by %s", s))
+				} else if n == 1 {
+					close(again)
+				}
+			}
+		}
+	}()
+	return ctx, again, func() {
+		signal.Stop(signals)
+		close(quit)
+		cancel(nil)
+	}
+}
+
+// version is this program's, as the go command recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = " with changes"
+		}
+	}
+	if revision == "" {
+		return info.Main.Version
+	}
+	return revision + modified
+}

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"dagger/parity/internal/step"
+)
+
+// stepCommand runs cases in the lab that it stands in. The scenarios' commands start it.
+func stepCommand() *cobra.Command {
+	var o step.Options
+	c := &cobra.Command{
+		Use:    "step",
+		Short:  "Run cases in this lab and print their events as JSON lines",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, _, stop := interruptible(c.Context())
+			defer stop()
+			return step.Run(ctx, o, os.Stdout)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.RunID, "run-id", "", "the run's id")
+	f.StringArrayVar(&o.Cases, "case", nil, "id of a case; repeat it for more")
+	f.StringVar(&o.MSB, "msb", "", "the msb executable")
+	f.StringArrayVar(&o.Subject, "subject", nil, "the workspace CLI; repeat it for its first arguments")
+	f.StringVar(&o.Probe, "probe", "", "the probe program")
+	return c
+}
+
+// trialCommand boots one microVM in the lab that it stands in. Deciding on KVM starts it.
+func trialCommand() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use:    "trial",
+		Short:  "Boot one microVM in this lab",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(c *cobra.Command, _ []string) error { return step.Trial(c.Context(), path) },
+	}
+	c.Flags().StringVar(&path, "msb", "", "the msb executable")
+	return c
+}

@@ -1,0 +1,170 @@
+// Package msbdriver runs workspaces as MicroSandbox machines.
+package msbdriver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/reference/driver"
+)
+
+// Options are what a workspace's machine is made with. They are used by Run only: a machine keeps what it was made with.
+type Options struct {
+	MemoryMiB   int
+	CPUs        int
+	BlockEgress bool // the machine can open no connection to the outside
+}
+
+// The names of the options.
+const (
+	memoryOption      = "MICROSANDBOX_MEMORY"
+	cpusOption        = "MICROSANDBOX_CPUS"
+	blockEgressOption = "MICROSANDBOX_BLOCK_EGRESS"
+)
+
+// ParseOptions reads options by their names, and fails on a name that it does not know and on a number that is none. As in Devsy's
+// built-in driver, egress is blocked when the value is "true" and by no other spelling.
+func ParseOptions(values map[string]string) (Options, error) {
+	o := Options{MemoryMiB: 512, CPUs: 1}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := values[name]
+		var err error
+		switch name {
+		case memoryOption:
+			o.MemoryMiB, err = number(value, 64, 1<<20)
+		case cpusOption:
+			o.CPUs, err = number(value, 1, 255)
+		case blockEgressOption:
+			o.BlockEgress = value == "true"
+		default:
+			return o, fmt.Errorf("unknown option %s: expected one of %s", name,
+				strings.Join([]string{memoryOption, cpusOption, blockEgressOption}, ", "))
+		}
+		if err != nil {
+			return o, fmt.Errorf("option %s: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
+func number(text string, lowest, highest int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < lowest || n > highest {
+		return 0, fmt.Errorf("expected a whole number from %d to %d, seen %q", lowest, highest, text)
+	}
+	return n, nil
+}
+
+// Name is the name of a workspace's machine: "devsy-" and the workspace's uid. A name longer than 128 characters is cut, and ends in
+// "-" and the first 12 hex digits of the uid's SHA-256.
+func Name(workspace string) string {
+	const limit, digits = 128, 12
+	name := "devsy-" + workspace
+	if len(name) <= limit {
+		return name
+	}
+	sum := sha256.Sum256([]byte(workspace))
+	return name[:limit-digits-1] + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// Driver is a driver.Driver over msb.
+type Driver struct {
+	MSB     *msb.Client
+	Options Options
+}
+
+var _ driver.Driver = Driver{}
+
+// Find implements driver.Driver.
+func (d Driver) Find(ctx context.Context, workspace string) (driver.Machine, bool, error) {
+	s, err := d.MSB.Inspect(ctx, Name(workspace))
+	if errors.Is(err, msb.ErrNotFound) {
+		return driver.Machine{}, false, nil
+	}
+	if err != nil {
+		return driver.Machine{}, false, err
+	}
+	return driver.Machine{ID: Name(workspace), Running: s.Status == msb.StatusRunning, CreatedAt: s.CreatedAt}, true, nil
+}
+
+// The calls below do not look before they act: each msb command costs a second in an emulated lab. They look when one failed.
+
+// Run implements driver.Driver. What a failed run left is removed; what one left whose context is over is not: Delete does it.
+func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) (string, error) {
+	create := msb.CreateOptions{
+		Name: Name(workspace), Image: o.Image, User: o.User, Env: o.Environment, Labels: o.Labels,
+		CPUs: d.Options.CPUs, MemoryMiB: d.Options.MemoryMiB, DenyEgress: d.Options.BlockEgress,
+	}
+	for _, f := range o.Files {
+		create.Copies = append(create.Copies, msb.Copy(f))
+	}
+	began := time.Now().Truncate(time.Second) // msb's time stamps may have no fractions
+	err := d.MSB.Create(ctx, create)
+	if err == nil || ctx.Err() != nil {
+		return create.Name, err
+	}
+	m, found, lookErr := d.Find(ctx, workspace)
+	switch {
+	case found && m.CreatedAt.Before(began):
+		return create.Name, fmt.Errorf("%w: %w", driver.ErrExists, err)
+	case found: // a create that fails late leaves a record
+		return create.Name, errors.Join(err, d.Delete(ctx, workspace))
+	}
+	return create.Name, errors.Join(err, lookErr)
+}
+
+// Start implements driver.Driver.
+func (d Driver) Start(ctx context.Context, workspace string) error {
+	return d.judge(ctx, workspace, true, d.MSB.Start(ctx, Name(workspace)))
+}
+
+// Stop implements driver.Driver.
+func (d Driver) Stop(ctx context.Context, workspace string) error {
+	return d.judge(ctx, workspace, false, d.MSB.Stop(ctx, Name(workspace)))
+}
+
+// judge says what the error of a start or stop means: nothing, where the machine is as it was to become.
+func (d Driver) judge(ctx context.Context, workspace string, running bool, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	m, found, lookErr := d.Find(ctx, workspace)
+	switch {
+	case lookErr != nil:
+		return errors.Join(err, lookErr)
+	case !found:
+		return fmt.Errorf("%w: %w", driver.ErrNotFound, err)
+	case m.Running == running:
+		return nil
+	}
+	return err
+}
+
+// Delete implements driver.Driver.
+func (d Driver) Delete(ctx context.Context, workspace string) error {
+	if err := d.MSB.Remove(ctx, Name(workspace)); !errors.Is(err, msb.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Exec implements driver.Driver.
+func (d Driver) Exec(ctx context.Context, workspace string, argv []string, s driver.Streams) (int, error) {
+	cmd := d.MSB.ExecCmd(Name(workspace), argv)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.In, s.Out, s.Err
+	res, err := proc.Run(ctx, cmd)
+	if code, exited := proc.ExitCode(err); exited {
+		return code, nil
+	}
+	return res.ExitCode, err
+}

@@ -1,0 +1,251 @@
+// Package reference is the reference CLI: a workspace CLI that speaks Devsy's command line, JSON and exit codes, so that Parity can run
+// without one of its own. It is a subject like any other: nothing of Parity calls into it except by running it.
+package reference
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/msbdriver"
+	"dagger/parity/internal/reference/driver"
+)
+
+// builtin is the SOURCE of the provider that is part of the CLI.
+const builtin = "microsandbox"
+
+// The exit codes with a meaning of their own.
+const (
+	exitFailure = 1
+	exitMissing = 75 // status of a workspace that does not exist
+)
+
+// Exit is the error of a command that did not succeed. What there is to say was said: the process ends with Code and prints nothing.
+type Exit struct{ Code int }
+
+// Error names the code.
+func (e *Exit) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// Command gives the command tree of the CLI under a name. Every error of it is an *Exit. JSON and a command's output go to
+// standard output, all else to standard error.
+//
+// It takes from the environment: DEVSY_HOME, where the records are (else $HOME/.devsy); MSB_HOME; msb in PATH, or PARITY_MSB;
+// DEVSY_AGENT, the parity-agent for guests, else the one beside this executable.
+func Command(name string) *cobra.Command {
+	root := group(name, "The reference workspace CLI: Devsy's command line over MicroSandbox",
+		group("provider", "Providers of workspaces", providerAdd(), providerDelete(), providerList()),
+		group("workspace", "Workspaces",
+			workspaceUp(), workspaceSSH(), workspaceStop(), workspaceStatus(), workspaceList(), workspaceDelete()))
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return ended(c, fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+	})
+	return root
+}
+
+// group is a command that only has others.
+func group(name, short string, commands ...*cobra.Command) *cobra.Command {
+	g := verb(name, short, cobra.ArbitraryArgs, func(_ context.Context, c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q of %s; see %s --help", args[0], c.CommandPath(), c.CommandPath())
+		}
+		return c.Help()
+	})
+	g.AddCommand(commands...)
+	return g
+}
+
+// verb is a command that runs until it is done or a signal ends it.
+func verb(use, short string, check cobra.PositionalArgs, run func(context.Context, *cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			parent := c.Context()
+			if parent == nil {
+				parent = context.Background()
+			}
+			ctx, stop := signal.NotifyContext(parent, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			if err := check(c, args); err != nil {
+				return ended(c, fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+			}
+			return ended(c, run(ctx, c, args))
+		},
+	}
+}
+
+// ended says on standard error what went wrong, and makes an *Exit of it.
+func ended(c *cobra.Command, err error) error {
+	var exit *Exit
+	if err == nil || errors.As(err, &exit) {
+		return err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s: error: %v\n", c.Root().Name(), err)
+	return &Exit{exitFailure}
+}
+
+// resultFormat adds --result-format to a command, and gives whether it is json, once it was checked.
+func resultFormat(c *cobra.Command) func() (bool, error) {
+	format := c.Flags().String("result-format", "plain", "what to print: plain or json")
+	return func() (bool, error) {
+		if *format != "plain" && *format != "json" {
+			return false, fmt.Errorf("--result-format: expected plain or json, seen %q", *format)
+		}
+		return *format == "json", nil
+	}
+}
+
+func printJSON(c *cobra.Command, value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", text)
+	}
+	return err
+}
+
+// options reads KEY=VALUE flags.
+func options(pairs []string) (map[string]string, error) {
+	values := map[string]string{}
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, "=")
+		if !found || key == "" {
+			return nil, fmt.Errorf("option: expected KEY=VALUE, seen %q", pair)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func merged(all ...map[string]string) map[string]string {
+	values := map[string]string{}
+	for _, m := range all {
+		maps.Copy(values, m)
+	}
+	return values
+}
+
+// openDriver gives the driver of a provider's source. The options matter to a machine that is yet to be made.
+func openDriver(source string, options map[string]string) (driver.Driver, error) {
+	if source != builtin {
+		return nil, fmt.Errorf("provider source %q: only %q, the built-in provider, is there; external providers are not there yet", source, builtin)
+	}
+	parsed, err := msbdriver.ParseOptions(options)
+	if err != nil {
+		return nil, err
+	}
+	path := os.Getenv("PARITY_MSB")
+	if path == "" {
+		if path, err = exec.LookPath("msb"); err != nil {
+			return nil, fmt.Errorf("MicroSandbox: %w; install msb, or give its path in PARITY_MSB", err)
+		}
+	}
+	home := os.Getenv("MSB_HOME")
+	if !filepath.IsAbs(home) {
+		return nil, fmt.Errorf("MSB_HOME: expected an absolute path, seen %q", home)
+	}
+	return msbdriver.Driver{MSB: &msb.Client{Path: path, Home: home}, Options: parsed}, nil
+}
+
+func providerAdd() *cobra.Command {
+	var name string
+	var pairs []string
+	c := verb("add SOURCE", "Add a provider: "+builtin+" is the built-in one", cobra.ExactArgs(1),
+		func(_ context.Context, c *cobra.Command, args []string) error {
+			s, err := openState()
+			if err != nil {
+				return err
+			}
+			p := provider{Name: name, Source: args[0]}
+			if p.Name == "" {
+				p.Name = p.Source
+			}
+			if p.Source != builtin {
+				_, err := openDriver(p.Source, nil)
+				return err
+			}
+			if p.Options, err = options(pairs); err != nil {
+				return err
+			}
+			if _, err := msbdriver.ParseOptions(p.Options); err != nil {
+				return err
+			}
+			if _, err := s.provider(p.Name); err == nil {
+				return fmt.Errorf("provider %q is there already: delete it first", p.Name)
+			} else if !errors.Is(err, errNoRecord) {
+				return err
+			}
+			if err := write(s.providerFile(p.Name), p); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "added the provider %s\n", p.Name)
+			return nil
+		})
+	c.Flags().StringVar(&name, "name", "", "the provider's name (default SOURCE)")
+	c.Flags().StringArrayVarP(&pairs, "option", "o", nil, "an option of the provider, KEY=VALUE; may be given again")
+	c.Flags().Bool("use", true, "has no effect: `workspace up` always names its provider")
+	return c
+}
+
+func providerDelete() *cobra.Command {
+	var ignore bool
+	c := verb("delete NAME", "Delete a provider; its workspaces stay", cobra.ExactArgs(1),
+		func(_ context.Context, c *cobra.Command, args []string) error {
+			s, err := openState()
+			if err != nil {
+				return err
+			}
+			if _, err := s.provider(args[0]); ignore && errors.Is(err, errNoRecord) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			return os.Remove(s.providerFile(args[0]))
+		})
+	c.Flags().BoolVar(&ignore, "ignore-not-found", false, "a provider that does not exist is no error")
+	return c
+}
+
+func providerList() *cobra.Command {
+	var asJSON func() (bool, error)
+	c := verb("list", "List the providers", cobra.NoArgs, func(_ context.Context, c *cobra.Command, _ []string) error {
+		inJSON, err := asJSON()
+		if err != nil {
+			return err
+		}
+		s, err := openState()
+		if err != nil {
+			return err
+		}
+		list, err := s.providers()
+		if err != nil {
+			return err
+		}
+		if inJSON {
+			return printJSON(c, list)
+		}
+		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NAME\tSOURCE\tOPTIONS")
+		for _, p := range list {
+			var set []string
+			for _, k := range slices.Sorted(maps.Keys(p.Options)) {
+				set = append(set, k+"="+p.Options[k])
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name, p.Source, strings.Join(set, " "))
+		}
+		return table.Flush()
+	})
+	asJSON = resultFormat(c)
+	return c
+}

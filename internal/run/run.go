@@ -1,0 +1,253 @@
+// Package run is one run of Parity from the outside: it decides where KVM comes from, spreads the cases over labs, follows their
+// steps and makes the report.
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"dagger/parity/internal/cases/contract"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/progress"
+	"dagger/parity/internal/report"
+)
+
+// Options say what to run, with what.
+type Options struct {
+	Version string // this program's
+	Cases   []catalogue.Case
+	KVM     lab.Decision
+	Tools   Tools
+	Lab     lab.Options // Cache, MemoryMiB and DiskGiB
+	Labs    int         // how many side by side; 0 means as many as there are processors, memory and cases for
+	Report  string      // the report's folder
+}
+
+// Run runs the cases and writes the report, which it gives too. It shows progress as it goes. The error is about the run, not about
+// the cases: there is no report then. When ctx is done the cases clean up, and the report says that the run was interrupted; a
+// signal on again ends the labs at once.
+func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan struct{}) (report.Report, error) {
+	r := report.Report{Started: time.Now()}
+	r.Head = report.Head{
+		RunID: newRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
+		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject,
+	}
+	for _, c := range o.Cases {
+		r.Selected = append(r.Selected, c.ID())
+	}
+	labs := spread(o.Cases, o.labs())
+	// When the subject breaks its contract, the cases in the other labs are ended: nothing can be said of it.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	work := pool.NewWithResults[outcome]()
+	for i, mine := range labs {
+		work.Go(func() outcome {
+			return runLab(ctx, cancel, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
+		})
+	}
+	for _, out := range work.Wait() {
+		r.Cases = append(r.Cases, out.cases...)
+		r.Labs = append(r.Labs, out.lab)
+		if out.problem != "" {
+			r.Problems = append(r.Problems, out.problem)
+		}
+		r.Problems = append(r.Problems, mergeHead(&r.Head, out)...)
+	}
+	slices.SortFunc(r.Labs, func(a, b report.Lab) int { return strings.Compare(a.Name, b.Name) })
+	r.Elapsed = time.Since(r.Started)
+	r.Problems = append(r.Problems, catalogue.Verify(o.Cases, r)...)
+	slices.Sort(r.Problems)
+	r.Problems = slices.Compact(r.Problems) // labs that were ended for one reason say it once
+	r = report.Conclude(r)
+	return r, report.Write(o.Report, r)
+}
+
+// outcome is what came of one lab.
+type outcome struct {
+	cases   []report.Case
+	lab     report.Lab
+	head    *report.Head // nil when its step said nothing
+	problem string
+}
+
+// runLab runs a step with some of the cases in a lab of its own.
+func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+	collector := progress.NewCollector(mine, runID)
+	out := outcome{lab: report.Lab{Name: name}}
+	argv := o.Tools.stepArgv(runID)
+	for _, c := range mine {
+		argv = append(argv, "--case", c.ID())
+		out.lab.Cases = append(out.lab.Cases, c.ID())
+	}
+	started := time.Now()
+	stdout, events := io.Pipe()
+	var words lastLines
+	var following sync.WaitGroup
+	following.Go(func() {
+		err := progress.Decode(stdout, func(e report.Event) {
+			collector.Event(e)
+			p.Event(name, e)
+			if e.Kind == report.CaseDone && e.Result != nil && e.Result.Verdict != report.Pass && strings.HasPrefix(e.Case, contract.Scenario+"/") {
+				breach(fmt.Errorf("%s did not pass: see its checks", e.Case))
+			}
+		}, func(line string) { fmt.Fprintln(&words, line) })
+		stdout.CloseWithError(err)
+	})
+	lo := o.Lab
+	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, os.Environ(), "/"
+	lo.Stdout, lo.Stderr = events, &words
+	lo.Grace = 3 * time.Minute // the step's own clean-ups are bounded
+	res, err := start(ctx, again, lo)
+	events.Close()
+	following.Wait()
+
+	out.lab.Boot, out.lab.Total = res.Boot, time.Since(started)
+	out.head = collector.Head()
+	reason := ""
+	switch {
+	case ctx.Err() != nil:
+		reason = fmt.Sprintf("the run was ended: %v", context.Cause(ctx))
+	case err != nil:
+		reason = err.Error()
+	case res.ExitCode != 0:
+		reason = strings.TrimSpace(fmt.Sprintf("the step exited with code %d: %s", res.ExitCode, words.String()))
+	}
+	out.problem = reason
+	if reason == "" {
+		reason = "the step ended without a word about it"
+	}
+	out.cases = collector.Cases(reason)
+	return out
+}
+
+func start(ctx context.Context, again <-chan struct{}, o lab.Options) (lab.Result, error) {
+	l, err := lab.Start(ctx, o)
+	if err != nil {
+		return lab.Result{}, err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-again:
+			l.Signal(syscall.SIGTERM) // the second one that it gets
+		case <-done:
+		}
+	}()
+	return l.Wait()
+}
+
+// mergeHead puts what a lab said of itself into the report's head. Labs that differ are a problem: the head could be true of only one.
+func mergeHead(head *report.Head, out outcome) []string {
+	if out.head == nil {
+		return nil
+	}
+	var problems []string
+	if out.head.KVM != head.KVM {
+		problems = append(problems, fmt.Sprintf("lab %s says KVM %q, and the run decided %q", out.lab.Name, out.head.KVM, head.KVM))
+	}
+	if head.Kernel == "" {
+		head.Kernel = out.head.Kernel
+	}
+	if out.head.Kernel != head.Kernel {
+		problems = append(problems, fmt.Sprintf("lab %s has the kernel %q, and another has %q", out.lab.Name, out.head.Kernel, head.Kernel))
+	}
+	return problems
+}
+
+// labs is how many labs run side by side.
+func (o Options) labs() int {
+	n := o.Labs
+	if n == 0 {
+		n = runtime.NumCPU()
+		if o.KVM.KVM == lab.Emulated {
+			n = min(n, max(1, availableMiB()/labMiB))
+		}
+	}
+	return min(n, len(o.Cases))
+}
+
+// labMiB is what an emulated lab is counted with: the memory that it was seen to use, with some room.
+const labMiB = 3 << 10
+
+func availableMiB() int {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return labMiB
+	}
+	_, after, _ := bytes.Cut(info, []byte("MemAvailable:"))
+	kib := 0
+	if _, err := fmt.Sscan(string(after), &kib); err != nil {
+		return labMiB
+	}
+	return kib >> 10
+}
+
+// spread spreads cases over at most n labs: the longest first, each to the lab that has least to do, in catalogue order within a
+// lab. So a contract, which is first in the catalogue, is first in its lab.
+func spread(cases []catalogue.Case, n int) [][]catalogue.Case {
+	order := slices.Clone(cases)
+	slices.SortStableFunc(order, func(a, b catalogue.Case) int { return b.Weight - a.Weight })
+	labs := make([][]catalogue.Case, n)
+	load := make([]int, n)
+	for _, c := range order {
+		i := slices.Index(load, slices.Min(load))
+		labs[i] = append(labs[i], c)
+		load[i] += c.Weight
+	}
+	place := func(c catalogue.Case) int {
+		return slices.IndexFunc(cases, func(other catalogue.Case) bool { return other.ID() == c.ID() })
+	}
+	for _, mine := range labs {
+		slices.SortFunc(mine, func(a, b catalogue.Case) int { return place(a) - place(b) })
+	}
+	return labs
+}
+
+func labName(i, n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprint(i + 1)
+}
+
+func newRunID() string { return strings.ToLower(rand.Text()[:8]) }
+
+// lastLines keeps the end of what is written to it.
+type lastLines struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (l *lastLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buf = append(l.buf, b...); len(l.buf) > 4<<10 {
+		l.buf = slices.Clone(l.buf[len(l.buf)-4<<10:])
+	}
+	return len(b), nil
+}
+
+func (l *lastLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.buf)
+}
+
+// ErrTool is what an error about a program that a run needs is.
+var ErrTool = errors.New("a program that the run needs cannot be used")

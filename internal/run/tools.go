@@ -1,0 +1,133 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
+)
+
+// Tools are the programs that a run needs.
+type Tools struct {
+	Self  string // parity
+	MSB   string // the msb executable
+	Probe string // parity-probe
+	Agent string // parity-agent, for the reference CLI
+
+	SubjectArgv  []string
+	Subject      report.Subject
+	MicroSandbox report.MicroSandbox
+}
+
+// ToolOptions say which programs a run uses instead of its own.
+type ToolOptions struct {
+	Cache              string // Parity's cache folder, with the pinned MicroSandbox
+	MicroSandbox       string // a folder with bin/msb; empty means the pinned one
+	MicroSandboxSHA256 string // what its msb must have; empty means that it is unpinned
+	Subject            string // a workspace CLI; empty means the reference CLI
+}
+
+// FindTools finds the programs and checks them: each is there, is for this machine, and msb has the SHA-256 that is expected of it.
+func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return Tools{}, err
+	}
+	t := Tools{Self: self, Probe: beside(self, "parity-probe"), Agent: beside(self, "parity-agent")}
+	for _, path := range []string{t.Probe, t.Agent} {
+		if _, err := checkProgram(path); err != nil {
+			return t, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
+		}
+	}
+	if err := t.findMicroSandbox(ctx, o); err != nil {
+		return t, fmt.Errorf("%w: %w", ErrTool, err)
+	}
+	t.SubjectArgv, t.Subject = []string{self, "devsy"}, report.Subject{Kind: "reference", Name: "parity devsy"}
+	if o.Subject != "" {
+		path, err := filepath.Abs(o.Subject)
+		if err != nil {
+			return t, err
+		}
+		t.SubjectArgv, t.Subject = []string{path}, report.Subject{Kind: "file", Name: filepath.Base(path)}
+	}
+	if t.Subject.SHA256, err = checkProgram(t.SubjectArgv[0]); err != nil {
+		return t, fmt.Errorf("%w: --subject: %w", ErrTool, err)
+	}
+	return t, nil
+}
+
+func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
+	pinned := msb.PinnedRelease()
+	dir, want, pin, next := o.MicroSandbox, o.MicroSandboxSHA256, "pinned", "give the right --microsandbox-sha256"
+	switch {
+	case dir == "":
+		dir, want = filepath.Join(o.Cache, "microsandbox", pinned.Version), pinned.SHA256
+		next = "run scripts/setup"
+	case want == "":
+		pin = "unpinned"
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	t.MSB = filepath.Join(dir, "bin", "msb")
+	sum, err := checkProgram(t.MSB)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, next)
+	}
+	if want != "" && sum != want {
+		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s: %s", t.MSB, want, sum, next)
+	}
+	client := msb.Client{Path: t.MSB, Home: filepath.Join(o.Cache, "msb-home")} // --version makes no home
+	version, err := client.Version(ctx)
+	if err != nil {
+		return err
+	}
+	t.MicroSandbox = report.MicroSandbox{Version: version, SHA256: sum, Pin: pin}
+	return nil
+}
+
+// stepArgv is the command of a step.
+func (t Tools) stepArgv(runID string) []string {
+	argv := []string{t.Self, "step", "--run-id", runID, "--msb", t.MSB, "--probe", t.Probe}
+	for _, a := range t.SubjectArgv {
+		argv = append(argv, "--subject", a)
+	}
+	return argv
+}
+
+func beside(program, name string) string { return filepath.Join(filepath.Dir(program), name) }
+
+// checkProgram checks that path is an executable file, a script or a program for this machine, and gives its SHA-256 in hex.
+func checkProgram(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s is not an executable file (%s)", path, info.Mode())
+	}
+	if program, err := elf.NewFile(f); err == nil && program.Machine != elf.EM_X86_64 {
+		return "", fmt.Errorf("%s is for another machine (%s), and this one is %s", path, program.Machine, elf.EM_X86_64)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

@@ -1,0 +1,93 @@
+// Package step runs cases where it stands: in a lab, whoever made it. It prints events, one JSON object a line.
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/contract"
+	"dagger/parity/internal/cases/egress"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/report"
+)
+
+// Catalogue is every case that a step can run.
+func Catalogue() catalogue.Catalogue { return catalogue.New(contract.Checks()) }
+
+// runners run the cases of a scenario.
+var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report.Case{
+	contract.Scenario: contract.Run,
+	egress.Scenario:   egress.Run,
+}
+
+// Options say what a step runs, with what.
+type Options struct {
+	RunID   string
+	Cases   []string // ids, in the order in which they run
+	MSB     string   // the msb executable
+	Subject []string // the workspace CLI and its first arguments
+	Probe   string   // the probe program
+}
+
+// Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other
+// runs. The error is about the step itself; what became of the cases is in the events.
+func Run(ctx context.Context, o Options, w io.Writer) error {
+	scratch := os.Getenv(lab.EnvScratch)
+	if scratch == "" {
+		return fmt.Errorf("%s is not set: a step runs in a lab; start it with `parity egress`, or `parity lab -- ...`", lab.EnvScratch)
+	}
+	plans := make([]catalogue.Case, len(o.Cases))
+	for i, id := range o.Cases {
+		var ok bool
+		if plans[i], ok = Catalogue().ByID(id); !ok {
+			return fmt.Errorf("no case has the id %q; `parity list` has those that there are", id)
+		}
+	}
+	events := emitter(w)
+	head, err := describe(o.RunID)
+	if err != nil {
+		return err
+	}
+	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
+	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events}
+	for _, plan := range plans {
+		result := runners[plan.Scenario](ctx, env, plan)
+		if plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
+			break
+		}
+	}
+	return nil
+}
+
+// emitter gives a function that writes an event as a line. It may be called from any goroutine.
+func emitter(w io.Writer) func(report.Event) {
+	var mu sync.Mutex
+	enc := json.NewEncoder(w)
+	return func(e report.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = enc.Encode(e) // nobody reads any more: the run is over
+	}
+}
+
+// describe says what only the place where the cases run can know.
+func describe(runID string) (report.Head, error) {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return report.Head{}, err
+	}
+	return report.Head{
+		RunID:  runID,
+		KVM:    os.Getenv(lab.EnvLab),
+		Kernel: unix.ByteSliceToString(uts.Release[:]) + " " + unix.ByteSliceToString(uts.Version[:]),
+	}, nil
+}
