@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +37,27 @@ func usageErrorf(format string, args ...any) error {
 // exitWith ends the program with the code and no message: what there is to say was said.
 func exitWith(code int) error { return &codedError{code: code} }
 
+// usage makes what a check of arguments refuses bad usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usageErrorf("%w; see %s --help", err, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// knownCommand refuses the name of a command that there is not.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
 // Main runs the command line and gives the exit code.
 func Main(args []string) int {
 	root := &cobra.Command{
@@ -43,6 +65,8 @@ func Main(args []string) int {
 		Short:         "Prove, with real MicroSandbox microVMs, that a workspace keeps its promises",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          usage(knownCommand),
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetArgs(args)
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -19,7 +19,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Print every prerequisite on a line: what was found, and what to do",
 		Long: `Print every prerequisite on a line: what was found, and what to do. Exit code 0: a run can start; 3: something is missing. KVM
 that works is no prerequisite: without it a run takes the emulated machine.`,
-		Args: cobra.NoArgs,
+		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
 			if o.Cache, err = lab.CacheDir(); err != nil {

@@ -24,7 +24,7 @@ func labCommand() *cobra.Command {
 		Long: `Run a command where KVM works: natively, in fresh namespaces of this machine, or in an emulated machine whose root is this
 machine's own, read-only under an overlay. Standard streams, exit code and signals are the command's. It finds an empty folder
 with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A second Ctrl-C ends the lab at once.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			mode, err := lab.ParseKVM(kvm)
 			if err != nil {

@@ -14,7 +14,7 @@ func listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "Print the catalogue: every case, and what it promises",
-		Args:  cobra.NoArgs,
+		Args:  usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			for _, c := range step.Catalogue() {
 				fmt.Fprintf(os.Stdout, "%s\n    %s\n", c.ID(), c.Promise)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -60,7 +61,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 		Long: scenarioShort[scenario] + `.
 
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
-		Args: cobra.NoArgs,
+		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), scenario) },
 	}
 	flags := c.Flags()
@@ -118,6 +119,9 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		p.Note("removed %s, which a killed run had left", what)
 	}
 	tools, err := run.FindTools(ctx, f.tools)
+	if errors.Is(err, run.ErrOption) {
+		return usageErrorf("%w", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func stepCommand() *cobra.Command {
 		Use:    "step",
 		Short:  "Run cases in this lab and print their events as JSON lines",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, _, stop := interruptible(c.Context())
 			defer stop()
@@ -38,7 +38,7 @@ func trialCommand() *cobra.Command {
 		Use:    "trial",
 		Short:  "Boot one microVM in this lab",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   usage(cobra.NoArgs),
 		RunE:   func(c *cobra.Command, _ []string) error { return step.Trial(c.Context(), path) },
 	}
 	c.Flags().StringVar(&path, "msb", "", "the msb executable")

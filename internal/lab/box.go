@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -167,10 +168,14 @@ func runChild(path string, argv, env []string, dir string, files []*os.File, sig
 	}
 }
 
-// labEnv is the environment of a command in a lab.
+// labEnv is the environment of a command in a lab: env with the lab's own entries, in place of those of a lab around it.
 func labEnv(env []string, kvm KVM, scratch string) []string {
-	return append(env[:len(env):len(env)],
-		EnvLab+"="+string(kvm), EnvScratch+"="+scratch, "TMPDIR="+filepath.Join(scratch, "tmp"))
+	own := []string{EnvLab + "=" + string(kvm), EnvScratch + "=" + scratch, "TMPDIR=" + filepath.Join(scratch, "tmp")}
+	inherited := slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		key, _, _ := strings.Cut(entry, "=")
+		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(o, key+"=") })
+	})
+	return append(inherited, own...)
 }
 
 // lookPath finds a program as a shell in dir with env would.

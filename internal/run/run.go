@@ -159,13 +159,13 @@ func mergeHead(head *report.Head, out outcome) []string {
 	}
 	var problems []string
 	if out.head.KVM != head.KVM {
-		problems = append(problems, fmt.Sprintf("lab %s says KVM %q, and the run decided %q", out.lab.Name, out.head.KVM, head.KVM))
+		problems = append(problems, fmt.Sprintf("a lab says KVM %q, and the run decided %q", out.head.KVM, head.KVM))
 	}
 	if head.Kernel == "" {
 		head.Kernel = out.head.Kernel
 	}
 	if out.head.Kernel != head.Kernel {
-		problems = append(problems, fmt.Sprintf("lab %s has the kernel %q, and another has %q", out.lab.Name, out.head.Kernel, head.Kernel))
+		problems = append(problems, fmt.Sprintf("a lab has the kernel %q, and another has %q", out.head.Kernel, head.Kernel))
 	}
 	return problems
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,6 +35,9 @@ type ToolOptions struct {
 	Subject            string // a workspace CLI; empty means the reference CLI
 }
 
+// ErrOption is what an error about a program that the user named is.
+var ErrOption = errors.New("bad option")
+
 // FindTools finds the programs and checks them: each is there, is for this machine, and msb has the SHA-256 that is expected of it.
 func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	self, err := os.Executable()
@@ -47,7 +51,10 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if err := t.findMicroSandbox(ctx, o); err != nil {
-		return t, fmt.Errorf("%w: %w", ErrTool, err)
+		if o.MicroSandbox != "" {
+			return t, fmt.Errorf("%w --microsandbox: %w", ErrOption, err)
+		}
+		return t, fmt.Errorf("%w: %w: run scripts/setup", ErrTool, err)
 	}
 	t.SubjectArgv, t.Subject = []string{self, "devsy"}, report.Subject{Kind: "reference", Name: "parity devsy"}
 	if o.Subject != "" {
@@ -58,18 +65,17 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.SubjectArgv, t.Subject = []string{path}, report.Subject{Kind: "file", Name: filepath.Base(path)}
 	}
 	if t.Subject.SHA256, err = checkProgram(t.SubjectArgv[0]); err != nil {
-		return t, fmt.Errorf("%w: --subject: %w", ErrTool, err)
+		return t, fmt.Errorf("%w --subject: %w", ErrOption, err)
 	}
 	return t, nil
 }
 
 func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	pinned := msb.PinnedRelease()
-	dir, want, pin, next := o.MicroSandbox, o.MicroSandboxSHA256, "pinned", "give the right --microsandbox-sha256"
+	dir, want, pin := o.MicroSandbox, o.MicroSandboxSHA256, "pinned"
 	switch {
 	case dir == "":
 		dir, want = filepath.Join(o.Cache, "microsandbox", pinned.Version), pinned.SHA256
-		next = "run scripts/setup"
 	case want == "":
 		pin = "unpinned"
 	}
@@ -80,10 +86,10 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	t.MSB = filepath.Join(dir, "bin", "msb")
 	sum, err := checkProgram(t.MSB)
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, next)
+		return err
 	}
 	if want != "" && sum != want {
-		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s: %s", t.MSB, want, sum, next)
+		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s", t.MSB, want, sum)
 	}
 	client := msb.Client{Path: t.MSB, Home: filepath.Join(o.Cache, "msb-home")} // --version makes no home
 	version, err := client.Version(ctx)
