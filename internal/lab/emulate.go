@@ -20,6 +20,8 @@ import (
 	"al.essio.dev/pkg/shellescape"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/sshserver"
 )
 
 // emulateMain keeps the emulated machine: it starts virtiofsd and QEMU, runs the command over the machine's command channel,
@@ -194,7 +196,7 @@ func (k *keeper) connect(channel net.Conn) (*ssh.Client, error) {
 	answered := make(chan answer, 1)
 	go func() {
 		// The channel is a socket pair with the machine that this process started: there is nobody to mistake it for.
-		conn, chans, reqs, err := ssh.NewClientConn(channel, "lab", &ssh.ClientConfig{User: "root", HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+		conn, chans, reqs, err := ssh.NewClientConn(channel, "lab", sshserver.ClientConfig(ssh.InsecureIgnoreHostKey()))
 		if err != nil {
 			answered <- answer{err: err}
 			return

@@ -292,3 +292,16 @@ func TestExtractRefusesWhatLeadsOut(t *testing.T) {
 		}
 	}
 }
+
+func TestLabInALabHasItsOwnEnvironment(t *testing.T) {
+	o := options(t, Native, `echo "$PARITY_LAB $PARITY_SCRATCH $TMPDIR"`)
+	o.Env = append(o.Env, EnvLab+"=emulated", EnvScratch+"=/outer", "TMPDIR=/outer/tmp")
+	var out bytes.Buffer
+	o.Stdout = &out
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.HasPrefix(got, "native ") || strings.Contains(got, "/outer") {
+		t.Errorf("the command saw %q", got)
+	}
+}

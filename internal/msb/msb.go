@@ -125,7 +125,7 @@ func (c *Client) Doctor(ctx context.Context) error {
 
 // Create creates a sandbox and boots it. It fails if there is one of that name.
 func (c *Client) Create(ctx context.Context, o CreateOptions) error {
-	args := []string{"create", "--quiet", "--name", o.Name}
+	args := []string{"create", "--name", o.Name}
 	if o.CPUs > 0 {
 		args = append(args, "--cpus", strconv.Itoa(o.CPUs))
 	}
@@ -156,19 +156,19 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 
 // Start boots a stopped sandbox. It fails if the sandbox is running.
 func (c *Client) Start(ctx context.Context, name string) error {
-	_, err := c.run(ctx, "start", "start", name) // with --quiet it fails without a word
+	_, err := c.run(ctx, "start", "start", name)
 	return err
 }
 
 // Stop shuts a running sandbox down.
 func (c *Client) Stop(ctx context.Context, name string) error {
-	_, err := c.run(ctx, "stop", "stop", "--quiet", name)
+	_, err := c.run(ctx, "stop", "stop", name)
 	return err
 }
 
 // Remove removes a sandbox, running or not. The error of one that does not exist is ErrNotFound.
 func (c *Client) Remove(ctx context.Context, name string) error {
-	_, err := c.run(ctx, "remove", "remove", "--force", name) // as with start
+	_, err := c.run(ctx, "remove", "remove", "--force", name)
 	return err
 }
 
@@ -207,13 +207,13 @@ func (c *Client) ExecCmd(name string, argv []string) proc.Cmd {
 
 // CopyIn copies a file of the host to an absolute path in a running sandbox.
 func (c *Client) CopyIn(ctx context.Context, name, hostPath, guestPath string) error {
-	_, err := c.run(ctx, "copy", "copy", "--quiet", hostPath, name+":"+guestPath)
+	_, err := c.run(ctx, "copy", "copy", hostPath, name+":"+guestPath)
 	return err
 }
 
 // Load puts the images of an archive, Docker's or OCI's, into the image store. Docker's tags are kept.
 func (c *Client) Load(ctx context.Context, archive string) error {
-	_, err := c.run(ctx, "load", "load", "--quiet", "--input", archive)
+	_, err := c.run(ctx, "load", "load", "--input", archive)
 	return err
 }
 
@@ -227,6 +227,7 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return list, decode("image ls", res.Stdout, &list)
 }
 
+// cmd is a command of msb. It is not made --quiet where it may fail: several commands then fail without a word.
 func (c *Client) cmd(args []string) proc.Cmd {
 	env := c.Env
 	if env == nil {

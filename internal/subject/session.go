@@ -99,13 +99,10 @@ func (s *Session) handshake(p *pipes) error {
 		return &ContractError{Verb: "workspace ssh --stdio",
 			Expected: fmt.Sprintf("the SSH banner, %q, as the first bytes", banner), Seen: shown(first)}
 	}
-	conn, channels, requests, err := ssh.NewClientConn(sshserver.Conn(p), s.verb, &ssh.ClientConfig{
-		User: "root",
-		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
-			s.HostKey = key
-			return nil
-		},
-	})
+	conn, channels, requests, err := ssh.NewClientConn(sshserver.Conn(p), s.verb, sshserver.ClientConfig(func(_ string, _ net.Addr, key ssh.PublicKey) error {
+		s.HostKey = key
+		return nil
+	}))
 	if err != nil {
 		return err
 	}
