@@ -148,10 +148,16 @@ func qemuArgs(j *job, shareName string) []string {
 
 // virtiofsdArgs is virtiofsd and its arguments; descriptor 3 is the socket on which it listens.
 func virtiofsdArgs(m *machine) []string {
-	if m.Rust {
-		return []string{m.Virtiofsd, "--fd=3", "--shared-dir=/", "--sandbox=chroot", "--cache=always", "--log-level=error", "--inode-file-handles=never"}
+	if !m.Rust {
+		return []string{m.Virtiofsd, "--fd=3", "-o", "source=/,sandbox=chroot,cache=always,log_level=err,no_posix_lock,no_flock"}
 	}
-	return []string{m.Virtiofsd, "--fd=3", "-o", "source=/,sandbox=chroot,cache=always,log_level=err,no_posix_lock,no_flock"}
+	args := []string{m.Virtiofsd, "--fd=3", "--shared-dir=/", "--sandbox=chroot", "--cache=always", "--log-level=error"}
+	// A later one announces this machine's mounts, which become automounts in the emulated one: nothing can be mounted over those.
+	const quiet = "--no-announce-submounts"
+	if help, err := exec.Command(m.Virtiofsd, "--help").Output(); err == nil && bytes.Contains(help, []byte(quiet)) {
+		args = append(args, quiet)
+	}
+	return args
 }
 
 // shareMain makes all mounts of its own mount namespace read-only and becomes virtiofsd, whose arguments it was given: what runs in
