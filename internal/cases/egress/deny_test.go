@@ -1,0 +1,228 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dagger/parity/fixtures/endpoint"
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// The tests run in network and mount namespaces of their own, with an empty /tmp: that is where a case puts its probe program.
+func TestMain(m *testing.M) {
+	if os.Getenv("PARITY_TEST_APART") == "" {
+		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool {
+			return strings.HasPrefix(a, "-test.testlogfile=") // in the /tmp that the child does not have
+		})
+		child := exec.Command("/proc/self/exe", args...)
+		child.Env = append(os.Environ(), "PARITY_TEST_APART=1")
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		if err := child.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "in namespaces of their own, the tests:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if err := apart(); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the tests' namespaces:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func apart() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777"); err != nil {
+		return err
+	}
+	return exec.Command("ip", "link", "set", "lo", "up").Run()
+}
+
+// place is a lab in small: a real endpoint, and two "guests" that are entered over real SSH and are processes of this machine. The
+// target's probe program can be told to misbehave.
+type place struct {
+	endpoint *endpoint.Endpoint
+	programs string // parity-probe and parity-agent
+	flag     string // a file by which the target's probe program tells the test to close the endpoint
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{programs: t.TempDir()}
+	p.flag = filepath.Join(p.programs, "close-the-endpoint")
+	build := exec.Command("go", "build", "-o", p.programs, "dagger/parity/cmd/parity-probe", "dagger/parity/cmd/parity-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return p
+}
+
+func (p *place) probe() string { return filepath.Join(p.programs, "parity-probe") }
+
+// enter opens a session to a guest. fake, if any, is a shell script in place of its probe program's command tcp, where $REAL is the
+// real program and "$@" its arguments.
+func (p *place) enter(t *testing.T, name, fake string) *guest {
+	t.Helper()
+	program := p.probe()
+	if fake != "" {
+		program = filepath.Join(p.programs, name+"-probe")
+		script := "#!/bin/bash\nREAL=" + p.probe() + "\n[ \"$1\" = tcp ] || exec $REAL \"$@\"\nADDRESS=$3; HOST=${3%:*}; PORT=${3##*:}\n" + fake + "\n"
+		if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(guestProbe, nil, 0o755); err != nil { // what the mount goes over
+		t.Fatal(err)
+	}
+	cli := filepath.Join(p.programs, name+"-cli")
+	script := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'mount --bind %s %s && exec %s ssh --stdio'\n",
+		program, guestProbe, filepath.Join(p.programs, "parity-agent"))
+	if err := os.WriteFile(cli, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	home, err := subject.NewHome(subject.Home{Dir: filepath.Join(t.TempDir(), "home"), Path: os.Getenv("PATH")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := subject.CLI{Argv: []string{cli}, Home: home}.Dial(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	return &guest{session: session}
+}
+
+// windowChecks are the checks of the denied window of one phase, in the catalogue's order.
+func windowChecks(t *testing.T) catalogue.Case {
+	t.Helper()
+	plan, ok := catalogue.New(nil).ByID("egress/builtin/deny")
+	if !ok {
+		t.Fatal("the catalogue has no egress/builtin/deny")
+	}
+	first := slices.IndexFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name == "endpoint-before" })
+	last := slices.IndexFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name == "deny" })
+	plan.Checks = plan.Checks[first : last+1]
+	return plan
+}
+
+// deniedWindow goes through one denied window and gives what was found.
+func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
+	t.Helper()
+	var err error
+	if p.endpoint, err = endpoint.Start(netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
+		t.Fatal(err)
+	}
+	defer p.endpoint.Close()
+	os.Remove(p.flag)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(p.flag); err == nil {
+				p.endpoint.Close()
+				os.Remove(p.flag)
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	s := &scenario{
+		Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}),
+		Env:      cases.Env{Probe: p.probe()}, ctx: ctx, deny: true,
+		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{},
+	}
+	s.denied(catalogue.Created, p.enter(t, "target", fake))
+	return s.Finish()
+}
+
+// broken lists the checks that did not pass and were reached, with their verdicts.
+func broken(c report.Case) string {
+	var list []string
+	for _, k := range c.Checks {
+		if k.Broke() {
+			list = append(list, k.Name+": "+string(k.Verdict))
+		}
+	}
+	return strings.Join(append(list, c.Problems...), ", ")
+}
+
+const saysRefused = `echo '{"outcome":"refused","stage":"connect","errno":"ECONNREFUSED","status":0,"body":"","detail":"","localAddr":"","elapsedMillis":1}'`
+
+func says(outcome, stage, errno string, status int, body string) string {
+	return fmt.Sprintf(`echo '{"outcome":%q,"stage":%q,"errno":%q,"status":%d,"body":%q,"detail":"","localAddr":"","elapsedMillis":1}'`,
+		outcome, stage, errno, status, body)
+}
+
+// Each way in which a denied probe can go, and the checks that must break, and no others.
+func TestDeniedWindow(t *testing.T) {
+	p := newPlace(t)
+	closeEndpoint := "touch " + p.flag + "; while [ -e " + p.flag + " ]; do sleep 0.01; done\n"
+	for _, test := range []struct{ name, fake, want string }{
+		{"refused", saysRefused, ""},
+		{"reset while connecting", says("reset-connecting", "connect", "ECONNRESET", 0, ""), ""},
+		{"reset after the handshake", says("reset", "read", "ECONNRESET", 0, ""), ""},
+
+		{"not denied at all", `exec $REAL "$@"`, "no-leak: fail"},
+		{"refused though the request arrived", `$REAL "$@" >/dev/null; ` + saysRefused, "no-leak: fail"},
+		{"refused though a connection arrived", `exec 3<>/dev/tcp/$HOST/$PORT; exec 3>&-; ` + saysRefused, "no-leak: fail"},
+		{"reset though a connection arrived", `exec 3<>/dev/tcp/$HOST/$PORT; exec 3>&-; ` + says("reset", "read", "ECONNRESET", 0, ""), "no-leak: fail"},
+
+		{"dropped while connecting", says("timeout-connecting", "connect", "", 0, ""), "deny: fail"},
+		{"stalled", says("timeout", "read", "", 0, ""), "deny: fail"},
+		{"no route", says("no-route", "connect", "ENETUNREACH", 0, ""), "deny: fail"},
+		{"a proxy's 403", says("http", "read", "", 403, "denied by proxy"), "deny: fail"},
+		{"another server's 200", says("body", "read", "", 200, "not the endpoint"), "deny: fail"},
+		{"end of file", says("eof", "read", "", 0, ""), "deny: fail"},
+		{"another protocol", says("garbage", "read", "", 0, "SSH-2.0"), "deny: fail"},
+		{"any other error", says("error", "connect", "EPERM", 0, ""), "deny: fail"},
+
+		{"the endpoint dies, and refuses", closeEndpoint + `exec $REAL "$@"`, "control-probe-after: inconclusive"},
+		{"the endpoint dies after a refusal", closeEndpoint + saysRefused, "control-probe-after: inconclusive"},
+		{"the probe program is gone", `exit 127`, "deny: inconclusive"},
+		{"the probe program prints garbage", `echo refused`, "deny: inconclusive"},
+		{"the probe program prints nothing", `exit 0`, "deny: inconclusive"},
+		{"the probe program has an unknown outcome", says("denied", "connect", "", 0, ""), "deny: inconclusive"},
+		{"the SSH session dies", `kill -KILL $(ps -o ppid= -p $PPID); sleep 5`, "ssh-after: inconclusive"},
+		{"the SSH session dies after a leak", `$REAL "$@" >/dev/null; kill -KILL $(ps -o ppid= -p $PPID); sleep 5`,
+			"ssh-after: inconclusive, no-leak: fail"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := p.deniedWindow(t, test.fake)
+			if got := broken(c); got != test.want {
+				for _, k := range c.Checks {
+					t.Logf("%-22s %-12s %s", k.Name, k.Verdict, k.Seen)
+				}
+				t.Errorf("broken is %q, want %q", got, test.want)
+			}
+			if test.want == "" && c.Verdict != report.Pass {
+				t.Errorf("the verdict is %s", c.Verdict)
+			}
+		})
+	}
+}
+
+func TestStrangersConnectionMakesTheWindowInconclusive(t *testing.T) {
+	p := newPlace(t)
+	c := p.deniedWindow(t, `exec 3<>/dev/tcp/$HOST/$PORT; printf 'GET /probe/stranger HTTP/1.0\r\n\r\n' >&3; cat <&3 >/dev/null; `+saysRefused)
+	if got := broken(c); got != "no-leak: inconclusive" {
+		t.Errorf("broken is %q", got)
+	}
+}
