@@ -1,0 +1,211 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// programs is the folder with the built programs.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "parity-cli-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	if err := os.Chmod(dir, 0o755); err != nil { // another user runs them too
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	build := exec.Command("go", "build", "-o", dir, "dagger/parity/cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// result is how a run of the program ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// parity runs the built program in an empty folder, with changes to its command.
+func parity(t *testing.T, change func(*exec.Cmd), args ...string) result {
+	t.Helper()
+	c := exec.Command(filepath.Join(programs, "parity"), args...)
+	c.Dir = t.TempDir()
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if change != nil {
+		change(c)
+	}
+	err := c.Run()
+	if c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return result{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args string
+		want string
+	}{
+		{"egres", `unknown command "egres"; did you mean egress?`},
+		{"egress x", `unknown command "x"`},
+		{"egress --frob", "unknown flag: --frob; see parity egress --help"},
+		{"egress --labs many", `invalid argument "many" for "--labs"`},
+		{"egress --labs -1", "must not be negative"},
+		{"egress --timeout 0s", "--timeout must be above 0"},
+		{"egress --provider docker", `unknown provider "docker"; known are builtin, external`},
+		{"egress --provider external", "the provider external is known, but it is not there yet; use builtin"},
+		{"egress --kvm yes", `--kvm "yes": expected auto, native or emulated`},
+		{"egress --microsandbox-sha256 00", "--microsandbox-sha256 goes with --microsandbox"},
+		{"egress --microsandbox /nonexistent", "/nonexistent/bin/msb"},
+		{"egress --subject /nonexistent", "bad option --subject: open /nonexistent"},
+		{"egress --subject " + file, file + " is not an executable file"},
+		{"lab", "requires at least 1 arg"},
+		{"lab --net all -- true", `--net "all": expected none or user`},
+		{"lab --kvm no -- true", `--kvm "no"`},
+		{"list x", `unknown command "x"`},
+	} {
+		res := parity(t, nil, strings.Fields(test.args)...)
+		if res.code != 2 || !strings.Contains(res.stderr, test.want) || res.stdout != "" {
+			t.Errorf("parity %s: code %d, stdout %q, stderr %q; want code 2 and %q", test.args, res.code, res.stdout, res.stderr, test.want)
+		}
+	}
+}
+
+func TestReportFolderThatCannotBeWrittenIsNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	res := parity(t, nil, "egress", "--report", file)
+	if res.code != 3 || !strings.Contains(res.stderr, file) || !strings.Contains(res.stderr, "--report") {
+		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+// fakeMSB makes a folder with a bin/msb of the given content.
+func fakeMSB(t *testing.T, content []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin", "msb"), content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestAnotherMicroSandboxMustHaveTheHashThatIsGiven(t *testing.T) {
+	dir := fakeMSB(t, []byte("#!/bin/sh\necho msb 9.9.9\n"))
+	const wrong = "00112233"
+	res := parity(t, nil, "egress", "--microsandbox", dir, "--microsandbox-sha256", wrong)
+	if res.code != 2 || !strings.Contains(res.stderr, "expected SHA-256 "+wrong+", seen ") {
+		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+func TestProgramsForAnotherMachineAreRefused(t *testing.T) {
+	self, err := os.ReadFile(filepath.Join(programs, "parity-probe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	self[18], self[19] = 0xb7, 0 // e_machine: AArch64
+	dir := fakeMSB(t, self)
+	for _, args := range [][]string{{"egress", "--microsandbox", dir}, {"egress", "--subject", filepath.Join(dir, "bin", "msb")}} {
+		res := parity(t, nil, args...)
+		if res.code != 2 || !strings.Contains(res.stderr, "is for another machine (EM_AARCH64)") {
+			t.Errorf("%q: code %d, %q", args, res.code, res.stderr)
+		}
+	}
+}
+
+func TestNativeKVMThatCannotBeHadIsExplained(t *testing.T) {
+	// Where there is a /dev/kvm, this msb's doctor says no.
+	dir := fakeMSB(t, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo msb 0.7.2 && exit\necho no virtualization here >&2; exit 1\n"))
+	res := parity(t, nil, "egress", "--kvm", "native", "--microsandbox", dir)
+	if res.code != 3 || !strings.Contains(res.stderr, "native KVM was asked for and does not work") || !strings.Contains(res.stderr, "--kvm auto or emulated") {
+		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+func TestWithoutRootTheErrorSaysSo(t *testing.T) {
+	cache := t.TempDir()
+	if err := os.Chmod(cache, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	res := parity(t, func(c *exec.Cmd) {
+		c.Dir = "/"
+		c.Env = append(os.Environ(), "PARITY_CACHE="+cache)
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}, "lab", "--kvm", "emulated", "--", "true")
+	if res.code != 3 || !strings.Contains(res.stderr, "run it as root") {
+		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+func TestDoctorNamesWhatIsMissingAndTheWayToGetIt(t *testing.T) {
+	cache := t.TempDir()
+	res := parity(t, func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+cache) }, "doctor")
+	if res.code != 3 {
+		t.Errorf("the exit code is %d", res.code)
+	}
+	for _, want := range []string{"ok       root", "MISSING  programs", "scripts/setup", "ok       CA bundle"} {
+		if !strings.Contains(res.stdout, want) {
+			t.Errorf("doctor's output lacks %q:\n%s", want, res.stdout)
+		}
+	}
+	res = parity(t, func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+cache) }, "egress")
+	if res.code != 3 || !strings.Contains(res.stderr, "run scripts/setup") {
+		t.Errorf("egress without MicroSandbox: code %d, %q", res.code, res.stderr)
+	}
+}
+
+func TestListPrintsTheCatalogue(t *testing.T) {
+	res := parity(t, nil, "list")
+	want := []string{"contract/builtin/cli", "egress/builtin/public", "egress/builtin/deny"}
+	for _, id := range want {
+		if !strings.Contains(res.stdout, id+"\n") {
+			t.Errorf("the list lacks %s", id)
+		}
+	}
+	if res.code != 0 || strings.Count(res.stdout, "\n") != 2*len(want) {
+		t.Errorf("code %d, %q", res.code, res.stdout)
+	}
+	if res = parity(t, nil, "list", "--checks"); !strings.Contains(res.stdout, "restarted  identity/boot-id") {
+		t.Errorf("the checks are missing: %q", res.stdout)
+	}
+}
+
+func TestTheReferenceCLIKeepsItsOwnExitCodes(t *testing.T) {
+	home := t.TempDir()
+	env := func(c *exec.Cmd) { c.Env = append(os.Environ(), "HOME="+home, "DEVSY_HOME="+home) }
+	if res := parity(t, env, "devsy", "workspace", "status", "nobody"); res.code != 75 {
+		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+	if res := parity(t, env, "devsy", "workspace", "list", "--result-format", "json"); res.code != 0 || strings.TrimSpace(res.stdout) != "[]" {
+		t.Errorf("code %d, %q", res.code, res.stdout)
+	}
+}
