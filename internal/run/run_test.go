@@ -1,0 +1,182 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/progress"
+	"dagger/parity/internal/report"
+)
+
+func TestMain(m *testing.M) {
+	lab.Reexec()
+	os.Exit(m.Run())
+}
+
+var checks = []catalogue.Check{{Name: "a", Sentence: "A holds."}, {Name: "b", Sentence: "B holds."}}
+
+var (
+	contractCase = catalogue.Case{Scenario: "contract", Provider: "builtin", Name: "cli", Weight: 1, Checks: checks}
+	egressCase   = catalogue.Case{Scenario: "egress", Provider: "builtin", Name: "deny", Weight: 3, Checks: checks}
+)
+
+// line is an event as a step prints it, with the run's ID as the shell variable $ID.
+func line(t *testing.T, e report.Event) string {
+	t.Helper()
+	e.Time = time.Now()
+	data, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(fmt.Sprintf("echo '%s'\n", data), "RUNID", "'$ID'")
+}
+
+// done is the shell line that prints a finished case.
+func done(t *testing.T, c catalogue.Case, verdicts ...report.Verdict) string {
+	t.Helper()
+	r := report.Case{ID: c.ID(), RunID: "RUNID", Started: time.Now()}
+	for i, v := range verdicts {
+		r.Checks = append(r.Checks, report.Check{Name: c.Checks[i].Name, Verdict: v})
+	}
+	r.Verdict = r.Judge()
+	return line(t, report.Event{Kind: report.CaseDone, Case: c.ID(), Result: &r})
+}
+
+func started(t *testing.T, c catalogue.Case, check string) string {
+	t.Helper()
+	return line(t, report.Event{Kind: report.CaseStarted, Case: c.ID()}) +
+		line(t, report.Event{Kind: report.CheckStarted, Case: c.ID(), Check: &report.Check{Name: check}})
+}
+
+// run runs cases with a shell script as the step, in native labs, which need no KVM for that.
+func runScript(t *testing.T, ctx context.Context, script string, selected ...catalogue.Case) report.Report {
+	t.Helper()
+	step := filepath.Join(t.TempDir(), "step")
+	// The step's arguments are those of `parity step`: --run-id ID ... --case CASE ...
+	head := "#!/bin/sh\nID=$3\nhas() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=\"$*\"\n"
+	if err := os.WriteFile(step, []byte(head+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p := progress.New(io.Discard, false, time.Now())
+	defer p.Close()
+	r, err := Run(ctx, Options{
+		Version: "test", Cases: selected, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"},
+		Tools: Tools{Self: step, SubjectArgv: []string{"subject"}}, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir,
+	}, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := report.Read(dir)
+	if err != nil || read.Verdict != r.Verdict || read.ExitCode != r.ExitCode {
+		t.Errorf("the written report says %s (%d), %v; the run %s (%d)", read.Verdict, read.ExitCode, err, r.Verdict, r.ExitCode)
+	}
+	return r
+}
+
+func TestRunPassesWhenEveryCaseSaysSo(t *testing.T) {
+	script := "echo some text\n" + line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native", Kernel: "k"}}) +
+		"has contract/ && " + done(t, contractCase, report.Pass, report.Pass) +
+		"has egress/ && " + done(t, egressCase, report.Pass, report.Pass) + "exit 0\n"
+	r := runScript(t, t.Context(), script, contractCase, egressCase)
+	if r.ExitCode != 0 || len(r.Problems) != 0 || r.Head.Kernel != "k" || len(r.Labs) != 2 {
+		t.Errorf("%s, problems %q, %+v", r.Verdict, r.Problems, r.Head)
+	}
+}
+
+// Whatever goes wrong with a step, the run does not pass.
+func TestRunIsNoPassWhenAStepGoesWrong(t *testing.T) {
+	pass := done(t, egressCase, report.Pass, report.Pass)
+	for _, test := range []struct {
+		name, script, want string
+		code               int
+	}{
+		{"says nothing", "exit 0\n", "never started", 3},
+		{"does not start its case", "exit 3\n", "exited with code 3", 3},
+		{"dies in the middle", started(t, egressCase, "a") + "kill -KILL $$\n", "did not finish", 3},
+		{"fails after its case passed", pass + "echo oops >&2; exit 1\n", "oops", 3},
+		{"leaves a check out", done(t, egressCase, report.Pass), "was planned once and is in the report 0 times", 3},
+		{"reports its case twice", pass + pass, "2 times", 3},
+		{"reports another case", pass + done(t, contractCase, report.Pass, report.Pass), "was not selected", 3},
+		{"gives an older run's result", strings.ReplaceAll(pass, "'$ID'", "older"), "another run's result", 3},
+		{"skips a check", done(t, egressCase, report.Pass, "skip"), `unknown verdict "skip"`, 3},
+		{"says pass of a check that failed", strings.Replace(done(t, egressCase, report.Pass, report.Fail), `"verdict":"fail"`, `"verdict":"pass"`, 1), "", 1},
+		{"says it failed", done(t, egressCase, report.Pass, report.Fail), "", 1},
+		{"could not tell", done(t, egressCase, report.Pass, report.Inconclusive), "", 3},
+		{"says that its KVM is another", line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "emulated"}}) + pass, `says KVM "emulated"`, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := runScript(t, t.Context(), test.script, egressCase)
+			if r.ExitCode != test.code {
+				t.Errorf("the exit code is %d (%s), want %d", r.ExitCode, r.Sentence(), test.code)
+			}
+			all := strings.Join(r.Problems, "\n")
+			for _, c := range r.Cases {
+				all += "\n" + strings.Join(c.Problems, "\n")
+			}
+			if !strings.Contains(all, test.want) {
+				t.Errorf("the problems lack %q:\n%s", test.want, all)
+			}
+		})
+	}
+}
+
+// Nothing can be said of a subject that breaks its contract: the cases in the other lab are ended.
+func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
+	script := "if has contract/; then\n" + done(t, contractCase, report.Pass, report.Fail) + "exit 0\nfi\n" +
+		started(t, egressCase, "a") + "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+	r := runScript(t, t.Context(), script, contractCase, egressCase)
+	if r.ExitCode != 1 || r.Cases[0].Verdict != report.Fail || r.Cases[1].Verdict != report.Inconclusive {
+		t.Errorf("%d: %+v", r.ExitCode, r.Cases)
+	}
+	if got := strings.Join(r.Cases[1].Problems, "\n"); !strings.Contains(got, "contract/builtin/cli did not pass") {
+		t.Errorf("the other case's problems are %q", got)
+	}
+}
+
+func TestInterruptedRunIsInconclusiveAndSaysWhy(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(300*time.Millisecond, func() { cancel(errors.New("interrupted by the test")) })
+	script := started(t, egressCase, "a") + "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+	r := runScript(t, ctx, script, egressCase)
+	if r.ExitCode != 3 || !strings.Contains(r.Sentence(), "interrupted by the test") {
+		t.Errorf("%d: %s", r.ExitCode, r.Sentence())
+	}
+}
+
+func TestSpreadKeepsEveryCaseAndPutsTheContractFirst(t *testing.T) {
+	public := egressCase
+	public.Name, public.Weight = "public", 2
+	all := []catalogue.Case{contractCase, public, egressCase}
+	for n := 1; n <= len(all); n++ {
+		var got []string
+		for _, mine := range spread(all, n) {
+			for i, c := range mine {
+				if c.Scenario == "contract" && i != 0 {
+					t.Errorf("with %d labs, the contract is number %d of its lab", n, i+1)
+				}
+				got = append(got, c.ID())
+			}
+			if len(mine) == 0 {
+				t.Errorf("with %d labs, one has nothing to do", n)
+			}
+		}
+		want := []string{contractCase.ID(), public.ID(), egressCase.ID()}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("with %d labs, the cases are %q", n, got)
+		}
+	}
+}
