@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sourcegraph/conc/panics"
+
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/report"
 )
@@ -64,7 +66,7 @@ func (r *Recorder) Check(phase, name string, check func() Finding) bool {
 		return false
 	}
 	if r.next >= len(r.plan.Checks) || r.plan.Checks[r.next].Phase != phase || r.plan.Checks[r.next].Name != name {
-		r.Problem("the case made the check %s %s, and its plan has another one there", phase, name)
+		r.Problem("the case made the check %s, and its plan has another one there", report.Check{Phase: phase, Name: name}.FullName())
 		r.broken = true
 		return false
 	}
@@ -95,14 +97,17 @@ func (r *Recorder) Override(phase, name string, f Finding) {
 			return
 		}
 	}
-	r.Problem("the case overrides the check %s %s, which its plan does not have", phase, name)
+	r.Problem("the case overrides the check %s, which its plan does not have ahead", report.Check{Phase: phase, Name: name}.FullName())
 }
 
 func (r *Recorder) find(check func() Finding) Finding {
 	if err := r.ctx.Err(); err != nil {
 		return r.over(err)
 	}
-	f := check()
+	var f Finding
+	if p := panics.Try(func() { f = check() }); p != nil {
+		return Unclear("", "the check panicked: "+p.String(), "this is a fault of Parity's own: report it")
+	}
 	// What a check sees once the case's time is over is the time's doing, not the subject's.
 	if err := r.ctx.Err(); err != nil && f.Verdict != report.Pass {
 		return r.over(err)
@@ -112,7 +117,7 @@ func (r *Recorder) find(check func() Finding) Finding {
 
 func (r *Recorder) over(err error) Finding {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return Unclear("", "the case's deadline passed", "see which check took the time; a busy machine needs a longer --timeout")
+		return Unclear("", fmt.Sprintf("the case's deadline of %s passed", Deadline), "see which check took the time, and run it again on a machine that is less busy")
 	}
 	return Unclear("", "the run was interrupted", "run it again")
 }

@@ -26,6 +26,9 @@ const drain = 2 * time.Second
 // tailLines is how many of the last lines of standard error an Error keeps.
 const tailLines = 12
 
+// maxSignal is the highest number of a signal: a higher exit code above 128 is a program's own.
+const maxSignal = 64
+
 // captureLimit bounds what is kept of an output that the caller did not redirect; the rest is read and dropped.
 const captureLimit = 16 << 20
 
@@ -60,15 +63,15 @@ type Error struct {
 func (e *Error) Error() string {
 	var how string
 	switch {
+	case e.ExitCode < 0:
+		how = fmt.Sprintf("did not start: %v", e.Cause)
 	case errors.Is(e.Cause, context.DeadlineExceeded):
 		how = fmt.Sprintf("was still running at its deadline, %s after its start, and was ended", e.Elapsed.Round(time.Millisecond))
 	case errors.Is(e.Cause, context.Canceled):
 		how = fmt.Sprintf("was cancelled %s after its start", e.Elapsed.Round(time.Millisecond))
-	case e.ExitCode < 0:
-		how = "did not start: " + e.Cause.Error()
 	case e.Cause != nil:
 		how = e.Cause.Error()
-	case e.ExitCode > 128:
+	case e.ExitCode > 128 && e.ExitCode <= 128+maxSignal:
 		how = fmt.Sprintf("ended with code %d (%s)", e.ExitCode, syscall.Signal(e.ExitCode-128))
 	default:
 		how = fmt.Sprintf("exited with code %d", e.ExitCode)
@@ -103,7 +106,7 @@ func Run(ctx context.Context, c Cmd) (Result, error) {
 	return p.Wait()
 }
 
-// Process is a started command. Wait must be called once; several callers may call it.
+// Process is a started command. It is reaped whether Wait is called or not.
 type Process struct {
 	cmd            *exec.Cmd
 	ctx            context.Context
@@ -166,15 +169,21 @@ func (p *Process) Wait() (Result, error) {
 	return p.result, p.err
 }
 
-// Stop ends the process group, SIGTERM first and SIGKILL after Grace, and waits until the process is reaped.
+// Stop ends the process group, SIGTERM first, and waits until the process is reaped. SIGKILL comes Grace later, or for what is left of
+// the group once the process itself has ended. A process that had ended before is left alone.
 func (p *Process) Stop() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
 	_ = p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(Grace):
-		_ = p.Signal(syscall.SIGKILL)
-		<-p.done
 	}
+	_ = p.Signal(syscall.SIGKILL) // the group's id is not given out again while it has a member
+	<-p.done
 }
 
 func (p *Process) watch() {

@@ -1,10 +1,14 @@
 package proc_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,127 +18,247 @@ import (
 	"dagger/parity/internal/proc"
 )
 
-func sh(script string) proc.Cmd { return proc.Cmd{Argv: []string{"/bin/sh", "-c", script}} }
+func sh(script string) proc.Cmd { return proc.Cmd{Argv: []string{"sh", "-c", script}} }
 
-func TestExitCodesAndOutputsAreApart(t *testing.T) {
-	res, err := proc.Run(t.Context(), sh("echo out; echo err >&2; exit 23"))
-	code, ok := proc.ExitCode(err)
-	if !ok || code != 23 || res.ExitCode != 23 || string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" {
-		t.Errorf("code %d (%v), %+v", code, ok, res)
+// patience bounds every wait of these tests. It is never reached when they pass.
+const patience = 30 * time.Second
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestRunGivesWhatTheProcessPrintedAndItsExitCode(t *testing.T) {
+	c := sh(`cat; echo "$WORD in $(pwd)"; echo oops >&2; exit 23`)
+	c.Stdin, c.Env, c.Dir = strings.NewReader("in,"), []string{"WORD=word", "PATH=" + os.Getenv("PATH")}, t.TempDir()
+	res, err := proc.Run(bounded(t), c)
+	if want := "in,word in " + c.Dir + "\n"; string(res.Stdout) != want || string(res.Stderr) != "oops\n" {
+		t.Errorf("stdout %q, want %q; stderr %q", res.Stdout, want, res.Stderr)
 	}
-	for _, want := range []string{"/bin/sh -c", "exited with code 23", "its last words", "err"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error %q lacks %q", err, want)
+	if code, exited := proc.ExitCode(err); code != 23 || !exited || res.ExitCode != 23 || res.Elapsed <= 0 {
+		t.Errorf("ExitCode gives %d, %v; the result is %d after %s", code, exited, res.ExitCode, res.Elapsed)
+	}
+	for _, part := range []string{"sh -c ", "exited with code 23", "its last words:\n    oops"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error lacks %q: %v", part, err)
 		}
 	}
-	if _, err := proc.Run(t.Context(), sh("exit 0")); err != nil {
-		t.Error(err)
+	if res, err := proc.Run(bounded(t), sh("true")); err != nil || res.ExitCode != 0 {
+		t.Errorf("true gives %+v, %v", res, err)
+	}
+	if code, exited := proc.ExitCode(nil); code != 0 || exited {
+		t.Errorf("no error has the exit code %d, %v", code, exited)
+	}
+	if _, exited := proc.ExitCode(fmt.Errorf("wrapped: %w", err)); !exited {
+		t.Error("a wrapped error has lost its exit code")
 	}
 }
 
-func TestSignalGivesItsCode(t *testing.T) {
-	_, err := proc.Run(t.Context(), sh("kill -KILL $$"))
-	if code, ok := proc.ExitCode(err); !ok || code != 128+9 || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("code %d, %v, %v", code, ok, err)
+func TestRunTellsASignalFromAHighExitCode(t *testing.T) {
+	for script, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"kill -KILL $$": {137, "ended with code 137 (killed)"},
+		"exit 143":      {143, "ended with code 143 (terminated)"},
+		"exit 255":      {255, "exited with code 255"},
+	} {
+		res, err := proc.Run(bounded(t), sh(script))
+		if code, exited := proc.ExitCode(err); res.ExitCode != want.code || code != want.code || !exited || !strings.HasSuffix(err.Error(), want.text) {
+			t.Errorf("%s gives %d, %d %v, %v", script, res.ExitCode, code, exited, err)
+		}
 	}
 }
 
-func TestStdinEnvironmentAndFolder(t *testing.T) {
-	c := sh("cat; echo $WORD; pwd")
-	c.Stdin, c.Env, c.Dir = strings.NewReader("in\n"), []string{"WORD=w"}, "/"
-	if res, err := proc.Run(t.Context(), c); err != nil || string(res.Stdout) != "in\nw\n/\n" {
-		t.Errorf("%q, %v", res.Stdout, err)
+func TestErrorHasTheLastLinesOfStderrWhereverTheyWent(t *testing.T) {
+	var stderr bytes.Buffer
+	c := sh(`for i in $(seq 1 100); do echo line $i >&2; done; exit 1`)
+	c.Stderr = &stderr
+	res, err := proc.Run(bounded(t), c)
+	if len(res.Stderr) != 0 || strings.Count(stderr.String(), "\n") != 100 {
+		t.Errorf("the caller's writer has %d lines, and the result %q", strings.Count(stderr.String(), "\n"), res.Stderr)
 	}
-	if res, err := proc.Run(t.Context(), sh("cat")); err != nil || len(res.Stdout) != 0 {
-		t.Errorf("without a stdin, cat printed %q, %v", res.Stdout, err)
+	if text := err.Error(); !strings.Contains(text, "    line 89\n") || !strings.HasSuffix(text, "    line 100") || strings.Contains(text, "line 88\n") {
+		t.Errorf("the error is to have the last 12 lines: %v", err)
 	}
 }
 
-// The deadline ends the whole group: a child of the command too, also when both ignore SIGTERM.
-func TestDeadlineEndsTheWholeGroup(t *testing.T) {
-	for name, trap := range map[string]string{"polite": "", "stubborn": "trap '' TERM; "} {
+func TestRunKeepsABoundedPartOfALargeOutputAndReadsAll(t *testing.T) {
+	const limit = 16 << 20
+	res, err := proc.Run(bounded(t), sh(fmt.Sprintf("head -c %d /dev/zero; echo the end >&2", limit+1<<20)))
+	if err != nil || len(res.Stdout) != limit || string(res.Stderr) != "the end\n" {
+		t.Errorf("%d bytes were kept, %q, %v", len(res.Stdout), res.Stderr, err)
+	}
+}
+
+func TestRunOfWhatCannotStartHasNoExitCode(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	past, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	mark := filepath.Join(t.TempDir(), "mark")
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		cmd  proc.Cmd
+		is   error
+		text string
+	}{
+		"missing":   {bounded(t), proc.Cmd{Argv: []string{"/nonexistent/program", "a b"}}, os.ErrNotExist, "/nonexistent/program 'a b' did not start: "},
+		"in PATH":   {bounded(t), proc.Cmd{Argv: []string{"no-such-program"}}, nil, "no-such-program did not start: "},
+		"no folder": {bounded(t), proc.Cmd{Argv: []string{"true"}, Dir: "/nonexistent"}, os.ErrNotExist, "true did not start: "},
+		"cancelled": {cancelled, sh("touch " + mark), context.Canceled, "did not start: context canceled"},
+		"too late":  {past, sh("touch " + mark), context.DeadlineExceeded, "did not start: context deadline exceeded"},
+		"empty":     {bounded(t), proc.Cmd{}, nil, "without a program"},
+	} {
+		res, err := proc.Run(c.ctx, c.cmd)
+		if _, exited := proc.ExitCode(err); err == nil || exited || res.ExitCode != -1 {
+			t.Errorf("%s: %+v, %v", name, res, err)
+			continue
+		}
+		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %q", name, err, c.text)
+		}
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("a command ran although its context was over")
+	}
+}
+
+// started starts a script that prints one line, and gives the process and that line.
+func started(t *testing.T, ctx context.Context, script string) (*proc.Process, string) {
+	t.Helper()
+	r, w := io.Pipe()
+	c := sh(script)
+	c.Stdout = w
+	p, err := proc.Start(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	lines := bufio.NewReader(r)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return p, strings.TrimSpace(line)
+}
+
+// ended waits until a process that this one is not the parent of is gone, or a zombie.
+func ended(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatalf("%q is no process id", pid)
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+	}
+	_ = syscall.Kill(n, syscall.SIGKILL)
+	t.Errorf("process %s still runs", pid)
+}
+
+func TestADeadlineEndsTheWholeGroup(t *testing.T) {
+	for name, script := range map[string]string{
+		"a grandchild":                      `sleep 600 & echo $!; wait`,
+		"a grandchild that ignores SIGTERM": `(trap '' TERM; echo $(exec sh -c 'echo $PPID'); exec sleep 600 >/dev/null 2>&1) & wait`,
+	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			r, w := io.Pipe()
-			c := sh(trap + "sleep 600 & echo $!; wait; while :; do sleep 1; done")
-			c.Stdout = w
-			p, err := proc.Start(ctx, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			buf := make([]byte, 32)
-			n, err := r.Read(buf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { _, _ = io.Copy(io.Discard, r) }()
-			child, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ctx, cancel := context.WithCancel(bounded(t))
+			p, pid := started(t, ctx, script)
 			cancel()
-			_, err = p.Wait()
-			if _, exited := proc.ExitCode(err); exited || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "was cancelled") {
-				t.Errorf("the error is %v", err)
+			res, err := p.Wait()
+			if !errors.Is(err, context.Canceled) || res.ExitCode != 128+int(syscall.SIGTERM) {
+				t.Errorf("Wait gives %+v, %v", res, err)
 			}
-			for deadline := time.Now().Add(20 * time.Second); syscall.Kill(child, 0) == nil; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("the command's child %d is still there", child)
-				}
+			if _, exited := proc.ExitCode(err); exited {
+				t.Error("a process that was ended passes for one that exited by itself")
 			}
+			ended(t, pid)
 		})
 	}
 }
 
-func TestDeadlineIsNamed(t *testing.T) {
+func TestADeadlineIsNamedAsOne(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := proc.Run(ctx, sh("sleep 600"))
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still running at its deadline") {
-		t.Errorf("the error is %v", err)
+	_, err := proc.Run(ctx, sh("exec sleep 600"))
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "was still running at its deadline") {
+		t.Errorf("at its deadline a command gives %v", err)
 	}
 }
 
-// A daemon that a command leaves behind, with the command's outputs open, is not a failure of the command.
-func TestDaemonWithTheOutputsOpenIsNoFailure(t *testing.T) {
-	res, err := proc.Run(t.Context(), sh("setsid sleep 30 & echo $!"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemon, err := strconv.Atoi(strings.TrimSpace(string(res.Stdout)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(daemon, syscall.SIGKILL); err != nil {
-		t.Errorf("the daemon was to live on: %v", err)
-	}
-}
-
-func TestWhatDoesNotStart(t *testing.T) {
-	_, err := proc.Run(t.Context(), proc.Cmd{Argv: []string{"/no/such/program"}})
-	if _, exited := proc.ExitCode(err); exited || !strings.Contains(err.Error(), "/no/such/program did not start") {
-		t.Errorf("the error is %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
+func TestSIGKILLComesAfterTheGrace(t *testing.T) {
+	ctx, cancel := context.WithCancel(bounded(t))
+	p, pid := started(t, ctx, `trap '' TERM; echo $$; while :; do sleep 1; done`)
 	cancel()
-	if _, err := proc.Run(ctx, sh("true")); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
+	res, err := p.Wait()
+	if !errors.Is(err, context.Canceled) || res.ExitCode != 128+int(syscall.SIGKILL) {
+		t.Errorf("Wait gives %+v, %v", res, err)
 	}
-	if _, err := proc.Run(t.Context(), proc.Cmd{}); err == nil {
-		t.Error("a command without a program ran")
+	ended(t, pid)
+}
+
+func TestAProcessThatEndsWellOnSIGTERMIsNoSuccessAtItsDeadline(t *testing.T) {
+	ctx, cancel := context.WithCancel(bounded(t))
+	p, _ := started(t, ctx, `trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
+	cancel()
+	if _, err := p.Wait(); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait gives %v", err)
 	}
 }
 
-func TestLongOutputIsBoundedAndTheLastWordsAreKept(t *testing.T) {
-	res, err := proc.Run(t.Context(), sh("head -c 20000000 /dev/zero; seq 1 100 >&2; exit 1"))
-	if len(res.Stdout) != 16<<20 {
-		t.Errorf("%d bytes were kept", len(res.Stdout))
+func TestADaemonThatKeepsTheOutputOpenDoesNotHoldUpItsParent(t *testing.T) {
+	res, err := proc.Run(bounded(t), sh(`sleep 600 & echo $!`))
+	if err != nil || res.ExitCode != 0 {
+		t.Errorf("Run gives %+v, %v", res, err)
 	}
-	if !strings.HasSuffix(err.Error(), "\n    99\n    100") || strings.Contains(err.Error(), "\n    88\n") {
-		t.Errorf("the error is %v", err)
+	pid, convErr := strconv.Atoi(strings.TrimSpace(string(res.Stdout)))
+	if convErr != nil {
+		t.Fatalf("stdout is %q", res.Stdout)
 	}
-	if !bytes.HasPrefix(res.Stderr, []byte("1\n2\n")) {
-		t.Errorf("stderr begins with %.20q", res.Stderr)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("the daemon does not live on: %v", err)
+	}
+	// One that failed is a failure, daemon or not.
+	res, err = proc.Run(bounded(t), sh(`sleep 600 & echo $!; exit 4`))
+	if code, exited := proc.ExitCode(err); code != 4 || !exited {
+		t.Errorf("Run gives %v", err)
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(res.Stdout))); err == nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func TestStopAndSignalOfAProcessThatHasEnded(t *testing.T) {
+	p, err := proc.Start(bounded(t), sh("exit 7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	p.Stop()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if res, err := p.Wait(); res.ExitCode != 7 || err == nil {
+			t.Errorf("Wait gives %+v, %v", res, err)
+		}
+	}
+}
+
+func TestAWriterThatFailsIsAnError(t *testing.T) {
+	r, w := io.Pipe()
+	broken := errors.New("no more room")
+	r.CloseWithError(broken)
+	c := sh("echo word; exit 0")
+	c.Stdout = w
+	if _, err := proc.Run(bounded(t), c); !errors.Is(err, broken) {
+		t.Errorf("Run gives %v", err)
 	}
 }

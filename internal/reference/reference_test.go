@@ -95,7 +95,10 @@ func newBench(t *testing.T) *bench {
 
 func (b *bench) home() subject.Home {
 	b.Helper()
-	h, err := subject.NewHome(subject.Home{Dir: b.TempDir(), MSBHome: b.msb, Path: b.Home.Path, Extra: []string{"DEVSY_AGENT=" + agent}})
+	h, err := subject.NewHome(subject.Home{Dir: b.TempDir(), MSBHome: b.msb, Path: b.Home.Path, Extra: []string{
+		"DEVSY_AGENT=" + agent,
+		"GORACE=atexit_sleep_ms=0", // or each command of a race build takes a second to exit
+	}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func (s *scenario) denied(phase string, target *guest) {
 	if s.Broken() {
 		return
 	}
-	nonce := cases.Nonce("target") // its receipt must never come
+	nonce := cases.Nonce("target")
+	s.forbidden[nonce] = true
 	answer, err := s.dial(target, nonce)
 	s.Observe(phase, "probe", "%s", outcome(answer, err))
 	s.Check(phase, "ssh-after", func() cases.Finding { return s.alive(target) })
@@ -37,12 +38,10 @@ func (s *scenario) denied(phase string, target *guest) {
 	s.Check(phase, "host-probe-after", s.probeHost)
 	s.Check(phase, "endpoint-after", s.bracketEndpoint)
 
-	leak := s.leak(mark, nonce)
-	if s.Broken() {
-		// A bracket broke, so a refusal would prove nothing; but a leak is a leak.
-		if leak.Verdict == report.Fail {
-			s.Override(phase, "no-leak", leak)
-		}
+	leak := s.leak(mark)
+	if leak.Verdict == report.Fail {
+		// A leak is a leak, though a bracket broke or the case's time is over.
+		s.Override(phase, "no-leak", leak)
 		return
 	}
 	s.Check(phase, "no-leak", func() cases.Finding { return leak })
@@ -72,21 +71,20 @@ func judgeDeny(answer probe.TCP, err error) cases.Finding {
 }
 
 // leak looks at what the endpoint accepted since the mark: only the host's, the control's and its own connections may be there. A
-// connection of the target's, or one without a nonce, is a leak.
-func (s *scenario) leak(mark int, target string) cases.Finding {
-	// A connection that is still open and has sent nothing counts as one without a nonce.
-	settled := s.bounded(settleDeadline, s.endpoint.Settle)
-	if settled != nil && s.ctx.Err() != nil {
-		return cases.Unclear("", settled.Error(), "the case's time is over")
-	}
+// request of the target's is a leak. So is a connection without a nonce, if the brackets are intact: else it may be that of a
+// host's or control's probe which came no further.
+func (s *scenario) leak(mark int) cases.Finding {
+	// A connection that is still open and has sent nothing by then counts as one without a nonce.
+	_ = s.bounded(settleDeadline, s.endpoint.Settle)
+	intact := !s.Broken() && s.ctx.Err() == nil
 	var unclear []string
 	for _, r := range s.endpoint.Since(mark) {
 		switch {
 		case r.Self || s.expected[r.Nonce]:
-		case r.Nonce == target:
-			return cases.Broken("", "the target's request arrived: "+describeReceipt(r), "egress is not denied, whatever the client saw")
-		case r.Nonce == "":
-			return cases.Broken("", describeReceipt(r), "a connection without a nonce can only be the target's: egress is not denied, whatever the client saw")
+		case s.forbidden[r.Nonce]:
+			return cases.Broken("", "the target's request arrived: "+describeReceipt(r), nextLeak)
+		case r.Nonce == "" && intact:
+			return cases.Broken("", describeReceipt(r), "a connection without a nonce can only be the target's: "+nextLeak)
 		default:
 			unclear = append(unclear, describeReceipt(r))
 		}
@@ -96,6 +94,8 @@ func (s *scenario) leak(mark int, target string) cases.Finding {
 	}
 	return cases.Passed("nothing else")
 }
+
+const nextLeak = "egress is not denied, whatever the client saw"
 
 func (s *scenario) bracketEndpoint() cases.Finding {
 	if err := s.checkEndpoint(); err != nil {

@@ -147,7 +147,7 @@ func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
 	s := &scenario{
 		Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}),
 		Env:      cases.Env{Probe: p.probe()}, ctx: ctx, deny: true,
-		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{},
+		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{}, forbidden: map[string]bool{},
 	}
 	s.denied(catalogue.Created, p.enter(t, "target", fake))
 	return s.Finish()

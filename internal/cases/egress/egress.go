@@ -57,6 +57,8 @@ type scenario struct {
 	control  *guest
 	expected map[string]bool // the nonces whose receipts the endpoint must hold, once each
 
+	forbidden map[string]bool // the nonces of denied requests: a receipt of one is a leak, whenever it comes
+
 	// What the earlier phases saw of the target.
 	createdAt time.Time
 	bootIDs   []string
@@ -68,7 +70,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
 		s := &scenario{
 			Recorder: r, Env: env, ctx: ctx, deny: plan.Name == caseDeny,
-			expected: map[string]bool{}, marker: cases.Nonce("marker"),
+			expected: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
 		}
 		s.prelude(dir, c)
 		for _, phase := range []string{catalogue.Created, catalogue.Restarted, catalogue.Recreated} {
@@ -219,6 +221,11 @@ func (s *scenario) broken(err error) cases.Finding {
 	if full := s.bench.DiskFull(); full != nil {
 		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), "give the lab a larger scratch disk (--disk)")
 	}
+	var contract *subject.ContractError
+	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&
+		!errors.Is(err, context.DeadlineExceeded) {
+		return cases.Unclear("", err.Error(), "the subject could not be run: run it again")
+	}
 	return cases.Broken("", err.Error(), "the subject's own message says why; `parity contract` checks its command line alone")
 }
 
@@ -240,6 +247,8 @@ func (s *scenario) inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
 		return box, cases.Broken("", "MicroSandbox has no sandbox "+name, "the subject said success and MicroSandbox does not have the workspace")
 	case err != nil:
 		return box, s.judge(err)
+	case box.Status != msb.StatusRunning && box.Status != msb.StatusStopped && box.Status != msb.StatusCrashed:
+		return box, cases.Unclear("", fmt.Sprintf("the status %q of %s", box.Status, name), nextShape)
 	case box.Status != want:
 		return box, cases.Broken(fmt.Sprintf("MicroSandbox says %s of %s", want, name), string(box.Status),
 			"the subject said success and MicroSandbox has another state")
@@ -389,15 +398,15 @@ func (s *scenario) judgePublic(answer probe.TCP, err error, nonce string) cases.
 
 // receipts holds the endpoint's receipts against what the case expects.
 func (s *scenario) receipts() cases.Finding {
-	if err := s.bounded(settleDeadline, s.endpoint.Settle); err != nil {
-		return cases.Unclear("", err.Error(), "see who dialled the endpoint and sent nothing")
-	}
+	settled := s.bounded(settleDeadline, s.endpoint.Settle)
 	missing := len(s.expected)
 	seen := map[string]int{}
 	var strangers []string
 	for _, r := range s.endpoint.Receipts() {
 		switch {
 		case r.Self:
+		case s.forbidden[r.Nonce]:
+			return cases.Broken("", "a denied request arrived late: "+describeReceipt(r), nextLeak)
 		case s.expected[r.Nonce]:
 			if seen[r.Nonce]++; seen[r.Nonce] == 1 {
 				missing--
@@ -407,6 +416,9 @@ func (s *scenario) receipts() cases.Finding {
 		default:
 			strangers = append(strangers, describeReceipt(r))
 		}
+	}
+	if settled != nil {
+		return cases.Unclear("", settled.Error(), "see who dialled the endpoint and sent nothing")
 	}
 	if missing > 0 || len(strangers) > 0 {
 		return cases.Unclear("", fmt.Sprintf("%d expected ones are missing; not expected are: %s", missing, orNone(strangers)),

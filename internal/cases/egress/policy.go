@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 
 	"dagger/parity/internal/cases"
@@ -18,7 +19,7 @@ const (
 	policyUnknown = "unknown"
 )
 
-const nextShape = "this MicroSandbox says its policy in another way than 0.7.2: Parity must learn it before it can judge"
+const nextShape = "this MicroSandbox says it in another way than 0.7.2: Parity must learn it before it can judge"
 
 // judgePolicy judges what MicroSandbox says of a running sandbox's network policy, and names the policy.
 func judgePolicy(box msb.Sandbox, deny bool, target netip.AddrPort) (string, cases.Finding) {
@@ -59,17 +60,19 @@ func judgePolicy(box msb.Sandbox, deny bool, target netip.AddrPort) (string, cas
 	default:
 		return unknown(show(active))
 	}
-	if !deny {
-		return policyDeny, cases.Broken("", show(active), "the policy is stricter than what was asked for")
-	}
 	for _, raw := range active.Rules {
 		allows, err := allowsEndpoint(raw, target)
-		if err != nil {
+		switch {
+		case !deny && allows:
+			return unknown("not the default policy, and one that allows the endpoint by the rule " + string(raw))
+		case deny && err != nil:
 			return unknown(err.Error())
-		}
-		if allows {
+		case allows:
 			return policyUnknown, cases.Broken("", "the rule "+string(raw), "a rule allows what was to be denied")
 		}
+	}
+	if !deny {
+		return policyDeny, cases.Broken("", show(active), "the policy is stricter than what was asked for")
 	}
 	return policyDeny, cases.Passed(show(active) + ", stored and active")
 }
@@ -79,8 +82,11 @@ func allowsEndpoint(raw json.RawMessage, target netip.AddrPort) (bool, error) {
 	var rule struct {
 		Action      string
 		Direction   string
-		Destination struct{ CIDR, Group string }
+		Destination json.RawMessage // "any", or an object
+		Protocols   []string        // none means all
+		Ports       []struct{ Start, End uint16 }
 	}
+	var destination struct{ CIDR, Group string }
 	if err := json.Unmarshal(raw, &rule); err != nil {
 		return false, fmt.Errorf("the rule %s is not understood: %w", raw, err)
 	}
@@ -89,15 +95,28 @@ func allowsEndpoint(raw json.RawMessage, target netip.AddrPort) (bool, error) {
 		return false, nil
 	case rule.Action != "allow" || rule.Direction != "egress" && rule.Direction != "any":
 		return false, fmt.Errorf("the rule %s has an unknown action or direction", raw)
-	case rule.Destination.CIDR != "":
-		prefix, err := netip.ParsePrefix(rule.Destination.CIDR)
+	case len(rule.Protocols) > 0 && !slices.Contains(rule.Protocols, "tcp"):
+		return false, nil
+	case len(rule.Ports) > 0 && !slices.ContainsFunc(rule.Ports, func(p struct{ Start, End uint16 }) bool {
+		return p.Start <= target.Port() && target.Port() <= p.End
+	}):
+		return false, nil
+	case string(rule.Destination) == `"any"`:
+		return true, nil
+	}
+	if err := json.Unmarshal(rule.Destination, &destination); err != nil {
+		return false, fmt.Errorf("the rule %s has an unknown destination: %w", raw, err)
+	}
+	switch {
+	case destination.CIDR != "":
+		prefix, err := netip.ParsePrefix(destination.CIDR)
 		if err != nil {
 			return false, fmt.Errorf("the rule %s is not understood: %w", raw, err)
 		}
 		return prefix.Contains(target.Addr()), nil
-	case rule.Destination.Group == "public":
+	case destination.Group == "public":
 		return true, nil // MicroSandbox counts the endpoint's address as public
-	case rule.Destination.Group == "private" || rule.Destination.Group == "loopback" || rule.Destination.Group == "link-local":
+	case slices.Contains([]string{"private", "loopback", "link-local", "host"}, destination.Group): // host is the guest's gateway
 		return false, nil
 	}
 	return false, fmt.Errorf("the rule %s has an unknown destination", raw)

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -38,6 +39,12 @@ func rule(action, direction, destination string) string {
 	return `{"action":"` + action + `","destination":` + destination + `,"direction":"` + direction + `","ports":[],"protocols":[]}`
 }
 
+// limited is a rule for all public addresses with a limit, in the shape of MicroSandbox 0.7.2.
+func limited(protocols string, start, end int) string {
+	return fmt.Sprintf(`{"action":"allow","destination":{"group":"public"},"direction":"egress","ports":[{"end":%d,"start":%d}],"protocols":%s}`,
+		end, start, protocols)
+}
+
 func TestJudgePolicy(t *testing.T) {
 	deny, allow := denyWith(""), `{"default_egress":"allow","default_ingress":"allow","rules":[]}`
 	for _, test := range []struct {
@@ -52,9 +59,20 @@ func TestJudgePolicy(t *testing.T) {
 		{"no active configuration", deny, "null", report.Fail, report.Fail},
 		{"allow, spelled out", allow, allow, report.Inconclusive, report.Fail},
 		{"an unknown default", `{"default_egress":"ask"}`, `{"default_egress":"ask"}`, report.Inconclusive, report.Inconclusive},
-		{"a rule for the endpoint", denyWith(rule("allow", "egress", `{"cidr":"203.0.113.10/32"}`)), "=", report.Fail, report.Fail},
-		{"a rule for its network", denyWith(rule("allow", "egress", `{"cidr":"203.0.113.0/24"}`)), "=", report.Fail, report.Fail},
-		{"a rule for all public", denyWith(rule("allow", "egress", `{"group":"public"}`)), "=", report.Fail, report.Fail},
+		{"a rule for the endpoint", denyWith(rule("allow", "egress", `{"cidr":"203.0.113.10/32"}`)), "=", report.Inconclusive, report.Fail},
+		{"a rule for its network", denyWith(rule("allow", "egress", `{"cidr":"203.0.113.0/24"}`)), "=", report.Inconclusive, report.Fail},
+		{"a rule for all public", denyWith(rule("allow", "egress", `{"group":"public"}`)), "=", report.Inconclusive, report.Fail},
+		{"a rule for anything", denyWith(rule("allow", "egress", `"any"`)), "=", report.Inconclusive, report.Fail},
+		{"a rule both ways", denyWith(rule("allow", "any", `"any"`)), "=", report.Inconclusive, report.Fail},
+		{"a rule for its port", denyWith(limited(`["tcp"]`, 80, 90)), "=", report.Inconclusive, report.Fail},
+		{"a rule for other ports", denyWith(limited(`["tcp"]`, 443, 443)), "=", report.Fail, report.Pass},
+		{"a rule for UDP", denyWith(limited(`["udp"]`, 1, 65535)), "=", report.Fail, report.Pass},
+		{"a rule for UDP and TCP", denyWith(limited(`["udp","tcp"]`, 1, 65535)), "=", report.Inconclusive, report.Fail},
+		{"a rule for the gateway", denyWith(rule("allow", "egress", `{"group":"host"}`)), "=", report.Fail, report.Pass},
+		{"a destination that is no object", denyWith(rule("allow", "egress", `"all"`)), "=", report.Fail, report.Inconclusive},
+		{"no destination", denyWith(`{"action":"allow","direction":"egress"}`), "=", report.Fail, report.Inconclusive},
+		{"the second of two rules", denyWith(rule("allow", "egress", `{"group":"private"}`) + "," + rule("allow", "egress", `{"group":"public"}`)), "=",
+			report.Inconclusive, report.Fail},
 		{"a rule for another address", denyWith(rule("allow", "egress", `{"cidr":"198.51.100.1/32"}`)), "=", report.Fail, report.Pass},
 		{"a rule for private ones", denyWith(rule("allow", "egress", `{"group":"private"}`)), "=", report.Fail, report.Pass},
 		{"a rule that denies", denyWith(rule("deny", "egress", `{"group":"public"}`)), "=", report.Fail, report.Pass},
