@@ -106,6 +106,16 @@ func (b *Bench) workspaceDir(id string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, ".devcontainer", "devcontainer.json"), config, 0o644)
 }
 
+// Healthy shows that MicroSandbox itself can boot a sandbox here, with nothing of the subject in it.
+func (b *Bench) Healthy(ctx context.Context) error {
+	const name = "parity-bare"
+	err := b.MSB.Create(ctx, msb.CreateOptions{Name: name, Image: b.Image, CPUs: 1, MemoryMiB: 256})
+	if err == nil {
+		err = b.MSB.Remove(ctx, name)
+	}
+	return err
+}
+
 // freeWanted is the space below which MicroSandbox cannot be expected to work.
 const freeWanted = 64 << 20
 

@@ -65,6 +65,10 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // opening it would wait
+	if err := syscall.Mkfifo(pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		args string
 		want string
@@ -80,11 +84,14 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"egress --kvm yes", `--kvm "yes": expected auto, native or emulated`},
 		{"egress --microsandbox-sha256 00", "--microsandbox-sha256 goes with --microsandbox"},
 		{"egress --microsandbox /nonexistent", "/nonexistent/bin/msb"},
-		{"egress --subject /nonexistent", "bad option --subject: open /nonexistent"},
+		{"egress --subject /nonexistent", "bad option --subject: stat /nonexistent"},
 		{"egress --subject " + file, file + " is not an executable file"},
 		{"lab", "requires at least 1 arg"},
 		{"lab --net all -- true", `--net "all": expected none or user`},
 		{"lab --kvm no -- true", `--kvm "no"`},
+		{"lab --cpus -1 -- true", "must not be negative"},
+		{"lab --timeout 0s -- true", "--timeout must be above 0"},
+		{"egress --subject " + pipe, pipe + " is not an executable file"},
 		{"list x", `unknown command "x"`},
 	} {
 		res := parity(t, nil, strings.Fields(test.args)...)
@@ -156,13 +163,19 @@ func TestWithoutRootTheErrorSaysSo(t *testing.T) {
 	if err := os.Chmod(cache, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	res := parity(t, func(c *exec.Cmd) {
+	nobody := func(c *exec.Cmd) {
 		c.Dir = "/"
 		c.Env = append(os.Environ(), "PARITY_CACHE="+cache)
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	}, "lab", "--kvm", "emulated", "--", "true")
-	if res.code != 3 || !strings.Contains(res.stderr, "run it as root") {
-		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+	for _, args := range [][]string{{"lab", "--kvm", "emulated", "--", "true"}, {"egress"}, {"egress", "--kvm", "native"}} {
+		res := parity(t, nobody, args...)
+		if res.code != 3 || !strings.Contains(res.stderr, "run it as root") || res.stdout != "" {
+			t.Errorf("%q: code %d, %q", args, res.code, res.stderr)
+		}
+	}
+	if res := parity(t, nobody, "doctor"); res.code != 3 || !strings.Contains(res.stdout, "MISSING  root") {
+		t.Errorf("doctor: code %d, %q", res.code, res.stdout)
 	}
 }
 

@@ -50,15 +50,11 @@ that works is no prerequisite: without it a run takes the emulated machine.`,
 				next = toolErr.Error()
 			}
 			needed("programs", found, next)
-			for _, file := range []struct{ name, path, next string }{
-				{"CA bundle", "/etc/ssl/certs/ca-certificates.crt", "install Debian package ca-certificates: MicroSandbox panics without it"},
-			} {
-				found := file.path
-				if _, err := os.Stat(file.path); err != nil {
-					found = ""
-				}
-				needed(file.name, found, file.next)
+			bundle := "/etc/ssl/certs/ca-certificates.crt"
+			if _, err := os.Stat(bundle); err != nil {
+				bundle = ""
 			}
+			needed("CA bundle", bundle, "install Debian package ca-certificates: MicroSandbox panics without it")
 			native := "tools are missing"
 			decision := lab.Decision{KVM: lab.Emulated}
 			if toolErr == nil && root != "" {

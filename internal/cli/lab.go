@@ -30,6 +30,9 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 			if err != nil {
 				return usageErrorf("%w", err)
 			}
+			if o.CPUs < 0 || o.MemoryMiB < 0 || o.DiskGiB < 0 || o.BootDeadline < 0 || timeout <= 0 {
+				return usageErrorf("--cpus, --memory, --disk and --boot-timeout must not be negative, and --timeout must be above 0")
+			}
 			switch net {
 			case "none":
 			case "user":

@@ -93,6 +93,9 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if f.labs < 0 || f.memory < 0 || f.disk < 0 || f.timeout <= 0 {
 		return usageErrorf("--labs, --memory and --disk must not be negative, and --timeout must be above 0")
 	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
+	}
 	dir, err := filepath.Abs(f.report)
 	if err != nil {
 		return err
@@ -159,7 +162,12 @@ func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision
 		return lab.Decision{}, err
 	}
 	client := msb.Client{Path: path, Home: filepath.Join(cache, "msb-home")} // doctor makes no home
-	return lab.Decide(ctx, mode, lab.Checks{Doctor: client.Doctor, Trial: []string{self, "trial", "--msb", path}, Cache: cache})
+	doctor := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // it takes milliseconds
+		defer cancel()
+		return client.Doctor(ctx)
+	}
+	return lab.Decide(ctx, mode, lab.Checks{Doctor: doctor, Trial: []string{self, "trial", "--msb", path}, Cache: cache})
 }
 
 // interruptible gives a context that the first Ctrl-C, SIGTERM, SIGHUP or SIGQUIT cancels, and a channel that a second one closes.

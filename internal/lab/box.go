@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,12 +53,18 @@ const (
 // boxMain is the init of the lab's namespaces. It prepares them, starts the one child that the lab is for, passes signals on to
 // it, reaps what is orphaned, and ends with it.
 func boxMain() {
+	config, out := json.NewDecoder(os.NewFile(fdConfig, "config")), os.NewFile(fdStatus, "status")
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	config, out := os.NewFile(fdConfig, "config"), os.NewFile(fdStatus, "status")
 	var s status
 	var j job
-	if err := json.NewDecoder(config).Decode(&j); err != nil {
+	err := config.Decode(&j)
+	go func() {
+		var number int
+		for config.Decode(&number) == nil {
+			signals <- syscall.Signal(number)
+		}
+	}()
+	if err != nil {
 		s.Error = fmt.Sprintf("read the lab's configuration: %v", err)
 	} else if err := prepareBox(&j); err != nil {
 		s.Error = err.Error()

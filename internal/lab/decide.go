@@ -45,7 +45,7 @@ func Decide(ctx context.Context, mode KVM, c Checks) (Decision, error) {
 		err = trial(ctx, c)
 	}
 	if ctx.Err() != nil {
-		return Decision{}, ctx.Err()
+		return Decision{}, context.Cause(ctx)
 	}
 	if err != nil {
 		return Decision{Emulated, strings.TrimSpace(err.Error())}, nil

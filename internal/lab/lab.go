@@ -82,6 +82,7 @@ type Lab struct {
 	opts    Options
 	started time.Time
 	process *os.Process
+	control *os.File // the job, then the numbers of signals, as JSON
 	status  *os.File
 	scratch *scratch
 	done    chan struct{}
@@ -150,7 +151,8 @@ func (l *Lab) Signal(sig syscall.Signal) {
 		_ = l.process.Kill()
 		return
 	}
-	_ = l.process.Signal(sig)
+	// Not by a real signal: an init loses one that comes before its handler is there. A box that is gone needs none.
+	_ = json.NewEncoder(l.control).Encode(int(sig))
 	go func() {
 		select {
 		case <-l.done:
@@ -209,7 +211,7 @@ func (l *Lab) start(j job) error {
 		return err
 	}
 	defer statusW.Close()
-	l.status = statusR
+	l.control, l.status = configW, statusR
 
 	stdin, closeStdin, err := inputFile(l.opts.Stdin)
 	if err != nil {
@@ -259,11 +261,7 @@ func (l *Lab) start(j job) error {
 		statusR.Close()
 		return fmt.Errorf("make the lab's namespaces: %w (a container needs to be privileged)", err)
 	}
-	_, err = configW.Write(config)
-	if cerr := configW.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if _, err = configW.Write(config); err != nil {
 		_ = l.process.Kill()
 		<-l.done
 	}
@@ -273,6 +271,7 @@ func (l *Lab) start(j job) error {
 func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 	defer close(l.done)
 	defer l.status.Close()
+	defer l.control.Close()
 	defer l.scratch.remove()
 	var s status
 	decodeErr := json.NewDecoder(l.status).Decode(&s)

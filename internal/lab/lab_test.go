@@ -305,3 +305,26 @@ func TestLabInALabHasItsOwnEnvironment(t *testing.T) {
 		t.Errorf("the command saw %q", got)
 	}
 }
+
+// A signal that comes while the lab is only just being made is not lost.
+func TestEarlySignalEndsTheLab(t *testing.T) {
+	for range 20 {
+		o := options(t, Native, `sleep 600`)
+		o.Grace = 4 * time.Minute // what a lost signal would wait for
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		l, err := Start(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Signal(syscall.SIGTERM)
+		ended := make(chan struct{})
+		go func() { defer close(ended); _, _ = l.Wait() }()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			l.Signal(syscall.SIGTERM) // the second ends it at once
+			t.Fatal("the signal was lost")
+		}
+		cancel()
+	}
+}

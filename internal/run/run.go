@@ -154,8 +154,11 @@ func start(ctx context.Context, again <-chan struct{}, o lab.Options) (lab.Resul
 
 // mergeHead puts what a lab said of itself into the report's head. Labs that differ are a problem: the head could be true of only one.
 func mergeHead(head *report.Head, out outcome) []string {
-	if out.head == nil {
+	switch {
+	case out.head == nil && out.problem != "": // which says why
 		return nil
+	case out.head == nil:
+		return []string{"a lab's step did not say where it ran: nothing is known of its KVM and kernel"}
 	}
 	var problems []string
 	if out.head.KVM != head.KVM {

@@ -62,6 +62,12 @@ func started(t *testing.T, c catalogue.Case, check string) string {
 // run runs cases with a shell script as the step, in native labs, which need no KVM for that.
 func runScript(t *testing.T, ctx context.Context, script string, selected ...catalogue.Case) report.Report {
 	t.Helper()
+	return runScriptUntil(t, ctx, nil, script, selected...)
+}
+
+// runScriptUntil is runScript, and again ends the labs at once.
+func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, script string, selected ...catalogue.Case) report.Report {
+	t.Helper()
 	step := filepath.Join(t.TempDir(), "step")
 	// The step's arguments are those of `parity step`: --run-id ID ... --case CASE ...
 	head := "#!/bin/sh\nID=$3\nhas() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=\"$*\"\n"
@@ -74,7 +80,7 @@ func runScript(t *testing.T, ctx context.Context, script string, selected ...cat
 	r, err := Run(ctx, Options{
 		Version: "test", Cases: selected, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"},
 		Tools: Tools{Self: step, SubjectArgv: []string{"subject"}}, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir,
-	}, p, nil)
+	}, p, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +120,7 @@ func TestRunIsNoPassWhenAStepGoesWrong(t *testing.T) {
 		{"says pass of a check that failed", strings.Replace(done(t, egressCase, report.Pass, report.Fail), `"verdict":"fail"`, `"verdict":"pass"`, 1), "", 1},
 		{"says it failed", done(t, egressCase, report.Pass, report.Fail), "", 1},
 		{"could not tell", done(t, egressCase, report.Pass, report.Inconclusive), "", 3},
+		{"does not say where it ran", pass, "did not say where it ran", 3},
 		{"says that its KVM is another", line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "emulated"}}) + pass, `says KVM "emulated"`, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -152,6 +159,34 @@ func TestInterruptedRunIsInconclusiveAndSaysWhy(t *testing.T) {
 	r := runScript(t, ctx, script, egressCase)
 	if r.ExitCode != 3 || !strings.Contains(r.Sentence(), "interrupted by the test") {
 		t.Errorf("%d: %s", r.ExitCode, r.Sentence())
+	}
+}
+
+// A step that does not end when it is asked to, as one whose clean-up takes long, is ended by the second signal.
+func TestSecondSignalEndsTheLabsAtOnce(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	again, dir := make(chan struct{}), t.TempDir()
+	trapped, asked := filepath.Join(dir, "trapped"), filepath.Join(dir, "asked")
+	go func() {
+		appears(t, trapped)
+		cancel(errors.New("interrupted by the test"))
+		appears(t, asked)
+		close(again)
+	}()
+	script := started(t, egressCase, "a") + "trap 'touch " + asked + "' TERM\ntouch " + trapped + "\nwhile :; do sleep 0.05; done\n"
+	r := runScriptUntil(t, ctx, again, script, egressCase)
+	if r.ExitCode != 3 || !strings.Contains(r.Sentence(), "interrupted by the test") {
+		t.Errorf("%d: %s", r.ExitCode, r.Sentence())
+	}
+}
+
+// appears waits until a file is there, or the test is over.
+func appears(t *testing.T, path string) {
+	for t.Context().Err() == nil {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 

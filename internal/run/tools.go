@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
@@ -70,6 +72,9 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	return t, nil
 }
 
+// versionDeadline bounds `msb --version`, which takes milliseconds.
+const versionDeadline = 30 * time.Second
+
 func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	pinned := msb.PinnedRelease()
 	dir, want, pin := o.MicroSandbox, o.MicroSandboxSHA256, "pinned"
@@ -88,10 +93,12 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	if err != nil {
 		return err
 	}
-	if want != "" && sum != want {
+	if want != "" && !strings.EqualFold(sum, want) {
 		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s", t.MSB, want, sum)
 	}
 	client := msb.Client{Path: t.MSB, Home: filepath.Join(o.Cache, "msb-home")} // --version makes no home
+	ctx, cancel := context.WithTimeout(ctx, versionDeadline)
+	defer cancel()
 	version, err := client.Version(ctx)
 	if err != nil {
 		return err
@@ -113,18 +120,18 @@ func beside(program, name string) string { return filepath.Join(filepath.Dir(pro
 
 // checkProgram checks that path is an executable file, a script or a program for this machine, and gives its SHA-256 in hex.
 func checkProgram(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(path) // before it is opened: opening a named pipe would wait
 	if err != nil {
 		return "", err
 	}
 	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return "", fmt.Errorf("%s is not an executable file (%s)", path, info.Mode())
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
 	if program, err := elf.NewFile(f); err == nil && program.Machine != elf.EM_X86_64 {
 		return "", fmt.Errorf("%s is for another machine (%s), and this one is %s", path, program.Machine, elf.EM_X86_64)
 	}

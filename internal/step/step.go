@@ -59,10 +59,10 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
 	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events}
-	for _, plan := range plans {
+	for i, plan := range plans {
 		result := runners[plan.Scenario](ctx, env, plan)
-		if plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
-			break
+		if left := len(plans) - i - 1; left > 0 && plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
+			return fmt.Errorf("%s did not pass: nothing can be said of the subject, and %d cases were not run", plan.ID(), left)
 		}
 	}
 	return nil

@@ -210,10 +210,17 @@ func (s *scenario) up(phase string) cases.Finding {
 		_, err := s.bench.Up(ctx, o)
 		return err
 	})
-	if err != nil {
-		return s.broken(err)
+	if err == nil {
+		return cases.Passed("outcome success")
 	}
-	return cases.Passed("outcome success")
+	f := s.broken(err)
+	if f.Verdict == report.Fail {
+		// It is the subject's failure only if MicroSandbox could have done it.
+		if bare := s.bounded(upDeadline, s.bench.Healthy); bare != nil {
+			return cases.Unclear("", f.Seen+"; and MicroSandbox does not boot a bare sandbox either: "+bare.Error(), "see `parity doctor`, and whether the machine is overloaded")
+		}
+	}
+	return f
 }
 
 // broken is the finding for an operation of the subject that failed while everything around it was intact.

@@ -1,0 +1,49 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// ran is the error of a real command; the deadline is short when the command hangs.
+func ran(t *testing.T, deadline time.Duration, argv ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	_, err := proc.Run(ctx, proc.Cmd{Argv: argv})
+	if err == nil {
+		t.Fatalf("%q succeeded", argv)
+	}
+	return err
+}
+
+func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		err  error
+		want report.Verdict
+	}{
+		"it holds":         {nil, report.Pass},
+		"a breach":         {&subject.ContractError{Verb: "workspace up", Expected: "this", Seen: "that"}, report.Fail},
+		"it exited":        {ran(t, time.Minute, "sh", "-c", "exit 3"), report.Fail},
+		"it hung":          {ran(t, 50*time.Millisecond, "sleep", "600"), report.Fail},
+		"it never started": {ran(t, time.Minute, "/nonexistent"), report.Inconclusive},
+		"interrupted":      {cancelled.Err(), report.Inconclusive},
+		"anything else":    {errors.New("no room"), report.Inconclusive},
+	} {
+		f := judge("this", "", test.err)
+		if f.Verdict != test.want {
+			t.Errorf("%s: %+v, want %s", name, f, test.want)
+		}
+		if f.Verdict != report.Pass && (f.Expected != "this" || f.Seen == "" || f.Next == "") {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
