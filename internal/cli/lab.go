@@ -51,7 +51,7 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 			if o.Dir, err = os.Getwd(); err != nil {
 				return err
 			}
-			decision, err := decide(c.Context(), mode, o.Cache, filepath.Join(o.Cache, "microsandbox", msb.PinnedRelease().Version, "bin", "msb"))
+			decision, err := decide(c.Context(), mode, o.Cache, msb.PinnedRelease().Path(o.Cache))
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package msb
 
 import (
 	_ "embed"
+	"path/filepath"
 	"strings"
 )
 
@@ -27,4 +28,9 @@ func PinnedRelease() Release {
 		}
 	}
 	return r
+}
+
+// Path is where scripts/setup puts the release's msb, below Parity's cache folder.
+func (r Release) Path(cache string) string {
+	return filepath.Join(cache, "microsandbox", r.Version, "bin", "msb")
 }

@@ -218,8 +218,19 @@ func providerDelete() *cobra.Command {
 }
 
 func providerList() *cobra.Command {
+	return list("List the providers", "NAME\tSOURCE\tOPTIONS", state.providers, func(p provider) []string {
+		var set []string
+		for _, k := range slices.Sorted(maps.Keys(p.Options)) {
+			set = append(set, k+"="+p.Options[k])
+		}
+		return []string{p.Name, p.Source, strings.Join(set, " ")}
+	})
+}
+
+// list is a command that prints records, as a JSON array or as a table with a header and a row for each.
+func list[T any](short, header string, read func(state) ([]T, error), row func(T) []string) *cobra.Command {
 	var asJSON func() (bool, error)
-	c := verb("list", "List the providers", cobra.NoArgs, func(_ context.Context, c *cobra.Command, _ []string) error {
+	c := verb("list", short, cobra.NoArgs, func(_ context.Context, c *cobra.Command, _ []string) error {
 		inJSON, err := asJSON()
 		if err != nil {
 			return err
@@ -228,21 +239,17 @@ func providerList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := s.providers()
+		records, err := read(s)
 		if err != nil {
 			return err
 		}
 		if inJSON {
-			return printJSON(c, list)
+			return printJSON(c, records)
 		}
 		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NAME\tSOURCE\tOPTIONS")
-		for _, p := range list {
-			var set []string
-			for _, k := range slices.Sorted(maps.Keys(p.Options)) {
-				set = append(set, k+"="+p.Options[k])
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name, p.Source, strings.Join(set, " "))
+		fmt.Fprintln(table, header)
+		for _, r := range records {
+			fmt.Fprintln(table, strings.Join(row(r), "\t"))
 		}
 		return table.Flush()
 	})

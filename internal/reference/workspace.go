@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -204,14 +203,34 @@ func findAgent() (string, error) {
 }
 
 // opened gives a workspace's record and its driver.
-func opened(id string) (s state, w workspace, d driver.Driver, err error) {
-	if s, err = openState(); err == nil {
-		w, err = s.workspace(id)
+func opened(id string) (w workspace, d driver.Driver, err error) {
+	s, err := openState()
+	if err != nil {
+		return w, nil, err
 	}
-	if err == nil {
+	return s.open(id)
+}
+
+// openedAlone is opened while no other command changes the workspace, until unlock is called. There is no lock when it fails.
+func openedAlone(ctx context.Context, id string) (s state, w workspace, d driver.Driver, unlock func(), err error) {
+	if s, err = openState(); err != nil {
+		return s, w, nil, nil, err
+	}
+	if unlock, err = s.lock(ctx, id); err != nil {
+		return s, w, nil, nil, err
+	}
+	if w, d, err = s.open(id); err != nil {
+		unlock()
+	}
+	return s, w, d, unlock, err
+}
+
+// open gives a workspace's record and its driver.
+func (s state) open(id string) (w workspace, d driver.Driver, err error) {
+	if w, err = s.workspace(id); err == nil {
 		d, err = openDriver(w.Provider.Source, w.Provider.Options)
 	}
-	return s, w, d, err
+	return w, d, err
 }
 
 // stateOf asks for a workspace's state.
@@ -236,7 +255,7 @@ func workspaceSSH() *cobra.Command {
 			if stdio == c.Flags().Changed("command") {
 				return errors.New("give one of --command and --stdio: there is no terminal here")
 			}
-			_, w, d, err := opened(args[0])
+			w, d, err := opened(args[0])
 			if err != nil {
 				return err
 			}
@@ -269,19 +288,11 @@ func workspaceSSH() *cobra.Command {
 
 func workspaceStop() *cobra.Command {
 	return verb("stop ID", "Stop a workspace", cobra.ExactArgs(1), func(ctx context.Context, _ *cobra.Command, args []string) error {
-		s, err := openState()
-		if err != nil {
-			return err
-		}
-		unlock, err := s.lock(ctx, args[0])
+		_, w, d, unlock, err := openedAlone(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		_, w, d, err := opened(args[0])
-		if err != nil {
-			return err
-		}
 		if err := d.Stop(ctx, w.UID); err != nil {
 			return fmt.Errorf("stop workspace %q: %w", w.ID, err)
 		}
@@ -297,7 +308,7 @@ func workspaceStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, w, d, err := opened(args[0])
+			w, d, err := opened(args[0])
 			if errors.Is(err, errNoRecord) {
 				_ = ended(c, err)
 				return &Exit{exitMissing}
@@ -325,54 +336,23 @@ func workspaceStatus() *cobra.Command {
 }
 
 func workspaceList() *cobra.Command {
-	var asJSON func() (bool, error)
-	c := verb("list", "List the workspaces", cobra.NoArgs, func(_ context.Context, c *cobra.Command, _ []string) error {
-		inJSON, err := asJSON()
-		if err != nil {
-			return err
-		}
-		s, err := openState()
-		if err != nil {
-			return err
-		}
-		list, err := s.workspaces()
-		if err != nil {
-			return err
-		}
-		if inJSON {
-			return printJSON(c, list)
-		}
-		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "ID\tUID\tPROVIDER\tFOLDER")
-		for _, w := range list {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", w.ID, w.UID, w.Provider.Name, w.Source.LocalFolder)
-		}
-		return table.Flush()
+	return list("List the workspaces", "ID\tUID\tPROVIDER\tFOLDER", state.workspaces, func(w workspace) []string {
+		return []string{w.ID, w.UID, w.Provider.Name, w.Source.LocalFolder}
 	})
-	asJSON = resultFormat(c)
-	return c
 }
 
 func workspaceDelete() *cobra.Command {
 	var ignore bool
 	c := verb("delete ID", "Delete a workspace and its machine, running or not", cobra.ExactArgs(1),
 		func(ctx context.Context, c *cobra.Command, args []string) error {
-			s, err := openState()
-			if err != nil {
-				return err
-			}
-			unlock, err := s.lock(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			_, w, d, err := opened(args[0])
+			s, w, d, unlock, err := openedAlone(ctx, args[0])
 			if ignore && errors.Is(err, errNoRecord) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
+			defer unlock()
 			// The record goes last: as long as there may be a machine, there is a record of it.
 			if err := d.Delete(ctx, w.UID); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)

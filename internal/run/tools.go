@@ -77,18 +77,17 @@ const versionDeadline = 30 * time.Second
 
 func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	pinned := msb.PinnedRelease()
-	dir, want, pin := o.MicroSandbox, o.MicroSandboxSHA256, "pinned"
+	path, want, pin := filepath.Join(o.MicroSandbox, "bin", "msb"), o.MicroSandboxSHA256, "pinned"
 	switch {
-	case dir == "":
-		dir, want = filepath.Join(o.Cache, "microsandbox", pinned.Version), pinned.SHA256
+	case o.MicroSandbox == "":
+		path, want = pinned.Path(o.Cache), pinned.SHA256
 	case want == "":
 		pin = "unpinned"
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	var err error
+	if t.MSB, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	t.MSB = filepath.Join(dir, "bin", "msb")
 	sum, err := checkProgram(t.MSB)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func BenchmarkOverhead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	real := filepath.Join(cache, "microsandbox", msb.PinnedRelease().Version, "bin", "msb")
+	real := msb.PinnedRelease().Path(cache)
 	for range b.N {
 		dir, err := os.MkdirTemp(os.Getenv(lab.EnvScratch), "o")
 		if err != nil {

@@ -160,12 +160,7 @@ func (s *scenario) phase(phase string) {
 	var target guest
 	defer target.close()
 	s.Check(phase, "ssh", func() cases.Finding {
-		if err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-			if target.session, err = s.bench.Subject.Dial(ctx, targetID); err != nil {
-				return err
-			}
-			return target.session.Alive(ctx)
-		}); err != nil {
+		if err := s.bounded(guestDeadline, func(ctx context.Context) error { return target.open(ctx, s.bench.Subject, targetID) }); err != nil {
 			return cases.Unclear("", err.Error(), "without a healthy SSH session nothing can be said of the guest: see `parity contract`")
 		}
 		return cases.Passed("a fresh word came back")
@@ -388,7 +383,7 @@ func (s *scenario) judgePublic(answer probe.TCP, err error, nonce string) cases.
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextGuest)
 	}
-	if answer.Outcome != probe.OutcomeBody || answer.Body != s.endpoint.Body(nonce) {
+	if !s.reached(answer, nonce) {
 		return cases.Broken("", describe(answer), "the workspace has no public egress; see its policy, and the lab's network")
 	}
 	receipts := 0
@@ -474,10 +469,15 @@ func (s *scenario) judgeBracket(answer probe.TCP, err error, nonce, next string)
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
 	}
-	if answer.Outcome != probe.OutcomeBody || answer.Body != s.endpoint.Body(nonce) {
+	if !s.reached(answer, nonce) {
 		return cases.Unclear("", describe(answer), next)
 	}
 	return cases.Passed("the endpoint's body")
+}
+
+// reached tells whether a probe got the body that only the endpoint can know.
+func (s *scenario) reached(answer probe.TCP, nonce string) bool {
+	return answer.Outcome == probe.OutcomeBody && answer.Body == s.endpoint.Body(nonce)
 }
 
 func orNone(list []string) string {

@@ -26,15 +26,19 @@ func (g *guest) close() {
 	}
 }
 
-// enter opens a session to a workspace and brings the probe program there.
-func (s *scenario) enter(ctx context.Context, id string, c *cases.Cleanup) (*guest, error) {
-	session, err := s.bench.Subject.Dial(ctx, id)
-	if err != nil {
-		return nil, err
+// open opens the session and shows that it answers. What it opened is there to close also when it fails.
+func (g *guest) open(ctx context.Context, cli subject.CLI, id string) (err error) {
+	if g.session, err = cli.Dial(ctx, id); err != nil {
+		return err
 	}
-	g := &guest{session: session}
+	return g.session.Alive(ctx)
+}
+
+// enter opens a session to a workspace, until the case ends, and brings the probe program there.
+func (s *scenario) enter(ctx context.Context, id string, c *cases.Cleanup) (*guest, error) {
+	g := &guest{}
 	c.Add("the SSH session to "+id, func(context.Context) error { g.close(); return nil })
-	if err := session.Alive(ctx); err != nil {
+	if err := g.open(ctx, s.bench.Subject, id); err != nil {
 		return nil, err
 	}
 	return g, s.bringProbe(ctx, g)
