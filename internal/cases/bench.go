@@ -12,6 +12,7 @@ import (
 
 	"dagger/parity/fixtures/images"
 	"dagger/parity/fixtures/link"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/subject"
 )
@@ -80,7 +81,7 @@ const BuiltinSource = "microsandbox"
 
 // NewHome makes a home for the subject below dir, with the case's MicroSandbox.
 func (b *Bench) NewHome(dir string, e Env) (subject.Home, error) {
-	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH")})
+	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH"), Extra: fault.Environ()})
 }
 
 // Up writes the folder of the workspace o.ID, if need be, and has the subject bring the workspace up with the case's image.

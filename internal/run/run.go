@@ -21,6 +21,7 @@ import (
 
 	"dagger/parity/internal/cases/contract"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
@@ -44,7 +45,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	r := report.Report{Started: time.Now()}
 	r.Head = report.Head{
 		RunID: newRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
-		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject,
+		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Fault: string(fault.Asked()),
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/report"
+	"dagger/parity/internal/standin"
 )
 
 // Catalogue is every case that a step can run.
@@ -34,6 +36,7 @@ type Options struct {
 	RunID   string
 	Cases   []string // ids, in the order in which they run
 	MSB     string   // the msb executable
+	StandIn bool     // use the stand-in for msb, which must be built into this program, in place of MSB
 	Subject []string // the workspace CLI and its first arguments
 	Probe   string   // the probe program
 }
@@ -50,6 +53,12 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		var ok bool
 		if plans[i], ok = Catalogue().ByID(id); !ok {
 			return fmt.Errorf("no case has the id %q; `parity list` has those that there are", id)
+		}
+	}
+	if o.StandIn {
+		var err error
+		if o.MSB, err = standin.Install(filepath.Join(scratch, "standin")); err != nil {
+			return fmt.Errorf("install the stand-in for msb: %w", err)
 		}
 	}
 	events := emitter(w)
