@@ -136,7 +136,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return err
 	}
-	decision := lab.Decision{KVM: lab.Native, Reason: "the stand-in for msb needs no KVM"}
+	decision := standInKVM
 	if !f.tools.StandIn || mode == lab.Emulated {
 		if decision, err = decide(ctx, mode, f.tools.Cache, tools.MSB); err != nil {
 			return err
@@ -144,13 +144,18 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	}
 	p.Note("KVM %s: %s", decision.KVM, decision.Reason)
 	r, err := run.Run(ctx, run.Options{
-		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir,
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(),
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
 	p.Close()
 	if err != nil {
 		return err
 	}
+	return show(r, dir)
+}
+
+// show prints a report, which is in dir, and ends the program with its exit code.
+func show(r report.Report, dir string) error {
 	width, colour := 120, false
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		colour = os.Getenv("NO_COLOR") == ""
@@ -164,6 +169,9 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	fmt.Fprintln(os.Stderr, "report:", dir)
 	return exitWith(r.ExitCode)
 }
+
+// standInKVM is where a run with the stand-in for msb runs.
+var standInKVM = lab.Decision{KVM: lab.Native, Reason: "the stand-in for msb needs no KVM"}
 
 // decide says where KVM comes from. It boots a trial microVM if it must.
 func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision, error) {

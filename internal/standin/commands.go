@@ -70,6 +70,9 @@ func (o createOptions) machine() (machine, error) {
 }
 
 func (s store) create(o createOptions) error {
+	if fault.On(fault.CreateFails) {
+		return fmt.Errorf("no sandbox can be created (%s)", fault.Env)
+	}
 	m, err := o.machine()
 	if err != nil {
 		return err

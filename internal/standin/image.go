@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"dagger/parity/internal/fault"
 )
 
 // image is an image of the store. Its files are below root in its folder.
@@ -79,6 +81,9 @@ func (s store) listImages() ([]map[string]any, error) {
 // load puts the images of Docker's archive into the store and gives their references. A reference that was another image's moves.
 func (s store) load(archive string) ([]string, error) {
 	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cache error at %s: %w", archive, err) }
+	if fault.On(fault.LoadFails) {
+		return fail(fmt.Errorf("it cannot be loaded (%s)", fault.Env))
+	}
 	open := func() (io.ReadCloser, error) { return os.Open(archive) }
 	manifest, err := tarball.LoadManifest(open)
 	if err != nil {

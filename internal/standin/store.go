@@ -188,13 +188,20 @@ func (s store) inspect(name string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	created := any(m.CreatedAt)
+	switch {
+	case fault.On(fault.StatusUnknown) && status == msb.StatusRunning:
+		status = "Pondering"
+	case fault.On(fault.NoCreationTime):
+		created = nil
+	}
 	var active, pause any
 	if status == msb.StatusRunning {
 		active = m.config(img, !fault.On(fault.PolicyNotActive))
 		pause = map[string]any{"capture_unavailable": nil, "paused": false, "recovery_required": false}
 	}
 	return map[string]any{
-		"name": m.Name, "status": status, "created_at": m.CreatedAt, "updated_at": m.UpdatedAt,
+		"name": m.Name, "status": status, "created_at": created, "updated_at": m.UpdatedAt,
 		"config": m.config(img, true), "active_config": active, "pending_changes": []any{}, "pause": pause,
 	}, nil
 }
@@ -209,6 +216,9 @@ func (m machine) config(img image, policy bool) map[string]any {
 				"direction": "egress", "ports": []any{}, "protocols": []any{}})
 		}
 		network["policy"] = map[string]any{"default_egress": "deny", "default_ingress": "allow", "rules": rules}
+	}
+	if fault.On(fault.PolicyOfUnknownShape) {
+		network["policy"] = map[string]any{"default_egress": "ponder", "default_ingress": "allow", "rules": []any{}}
 	}
 	env := []map[string]string{}
 	for _, entry := range m.environ(img) {
