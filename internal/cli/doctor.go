@@ -21,7 +21,10 @@ func doctorCommand() *cobra.Command {
 that works is no prerequisite: without it a run takes the emulated machine.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
+			err := refuseEmpty(c, "microsandbox", "microsandbox-sha256")
+			if err != nil {
+				return err
+			}
 			if o.Cache, err = lab.CacheDir(); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,13 @@ func scenarioCommand(scenario string) *cobra.Command {
 
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), scenario) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cmp.Or(refuseEmpty(c, "provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256"),
+				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
+				return err
+			}
+			return f.run(c.Context(), scenario)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", catalogue.Builtin, "builtin; external is not there yet")
@@ -89,9 +96,6 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	}
 	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
-	}
-	if f.labs < 0 || f.memory < 0 || f.disk < 0 || f.timeout <= 0 {
-		return usageErrorf("--labs, --memory and --disk must not be negative, and --timeout must be above 0")
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
