@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // programs is the folder with the built programs.
@@ -128,8 +129,46 @@ func TestReportFolderThatCannotBeWrittenIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	res := parity(t, nil, "egress", "--report", file)
-	if res.code != 3 || !strings.Contains(res.stderr, file) || !strings.Contains(res.stderr, "--report") {
+	if res.code != 2 || !strings.Contains(res.stderr, file) || !strings.Contains(res.stderr, "--report") {
 		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+// A second run would remove and overwrite the report of the first. A run that was killed is no such run.
+func TestTwoRunsDoNotShareAReportFolder(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	started, killed := filepath.Join(state, "started"), filepath.Join(state, "killed")
+	msb := fakeMSB(t, []byte("#!/bin/sh\ntouch "+started+"\nwhile [ ! -e "+killed+" ]; do sleep 0.05; done\necho hung up >&2; exit 1\n"))
+	t.Cleanup(func() { _ = os.WriteFile(killed, nil, 0o644) }) // what the killed run left ends then
+	cache := func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+filepath.Join(state, "cache")) }
+	first := exec.Command(filepath.Join(programs, "parity"), "egress", "--microsandbox", msb, "--report", dir)
+	cache(first)
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(started); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first run did not come to its msb")
+		}
+	}
+	second := parity(t, cache, "egress", "--microsandbox", msb, "--report", dir)
+	if second.code != 2 || !strings.Contains(second.stderr, "another run") || !strings.Contains(second.stderr, dir) || !strings.Contains(second.stderr, "--report") {
+		t.Errorf("the second run: code %d, %q", second.code, second.stderr)
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	if err := os.WriteFile(killed, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	third := parity(t, cache, "egress", "--microsandbox", msb, "--report", dir)
+	if !strings.Contains(third.stderr, "hung up") { // it came as far as its msb
+		t.Errorf("the run after a killed one: code %d, %q", third.code, third.stderr)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the folder holds %v, %v", left, err)
 	}
 }
 

@@ -104,9 +104,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return err
 	}
-	if err := report.Prepare(dir); err != nil {
-		return err
+	release, err := report.Prepare(dir)
+	if err != nil {
+		return usageErrorf("%w", err)
 	}
+	defer release()
 	started := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the run's deadline of %s passed (--timeout)", f.timeout))
 	defer cancel()
