@@ -94,6 +94,8 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"egress --microsandbox /x --microsandbox-sha256=", `--microsandbox-sha256 "": the value is empty`},
 		{"egress --provider=", `--provider "": the value is empty`},
 		{"egress --kvm=", `--kvm "": the value is empty`},
+		{"doctor --kvm=", `--kvm "": the value is empty`},
+		{"doctor --kvm=all", `--kvm "all": expected auto, native or emulated`},
 		{"doctor --microsandbox=", `--microsandbox "": the value is empty`},
 		{"lab --report= -- true", `--report "": the value is empty`},
 		{"lab --net= -- true", `--net "": the value is empty`},
@@ -234,8 +236,60 @@ func TestWithoutRootTheErrorSaysSo(t *testing.T) {
 			t.Errorf("%q: code %d, %q", args, res.code, res.stderr)
 		}
 	}
-	if res := parity(t, nobody, "doctor"); res.code != 3 || !strings.Contains(res.stdout, "MISSING  root") {
-		t.Errorf("doctor: code %d, %q", res.code, res.stdout)
+	for _, kvm := range []string{"auto", "native", "emulated"} {
+		res := parity(t, nobody, "doctor", "--kvm", kvm)
+		if res.code != 3 || !strings.Contains(res.stdout, "MISSING  root") {
+			t.Errorf("doctor --kvm %s: code %d, %q", kvm, res.code, res.stdout)
+		}
+		// What setup put into root's cache is not missing because this user's is empty.
+		if strings.Contains(res.stdout, "scripts/setup") || !strings.Contains(res.stdout, "unknown  programs") {
+			t.Errorf("doctor --kvm %s advises more than root: %q", kvm, res.stdout)
+		}
+	}
+}
+
+func TestDoctorAsksOnlyForWhatTheModeNeeds(t *testing.T) {
+	cache := t.TempDir()
+	env := func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+cache) }
+	msb := fakeMSB(t, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo msb 0.7.2 && exit\necho the sandbox needs /dev/kvm: not found >&2; exit 1\n"))
+	for _, test := range []struct {
+		kvm           string
+		want, without []string
+	}{
+		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link"}, []string{"emulated:", "sandbox not found"}},
+		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel"}, []string{"native"}},
+		{"auto", []string{"no       native KVM", "emulated: qemu-system-x86_64"}, []string{"native:"}},
+	} {
+		res := parity(t, env, "doctor", "--kvm="+test.kvm, "--microsandbox", msb)
+		if res.code != 3 { // this msb's doctor says no, and the cache has no kernel
+			t.Errorf("--kvm %s: code %d, %q", test.kvm, res.code, res.stderr)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(res.stdout, want) {
+				t.Errorf("--kvm %s lacks %q:\n%s", test.kvm, want, res.stdout)
+			}
+		}
+		for _, without := range test.without {
+			if strings.Contains(res.stdout, without) {
+				t.Errorf("--kvm %s has %q:\n%s", test.kvm, without, res.stdout)
+			}
+		}
+	}
+	if left, err := os.ReadDir(cache); err != nil || len(left) != 0 {
+		t.Errorf("doctor left %v, %v in the cache", left, err)
+	}
+}
+
+func TestDoctorNamesACacheWithoutUserXattrs(t *testing.T) {
+	cache := t.TempDir()
+	apart := func(c *exec.Cmd) { // in a mount namespace with a ramfs, which has no xattrs
+		c.Env = append(os.Environ(), "PARITY_CACHE="+cache)
+		c.Args = append([]string{"unshare", "-m", "sh", "-c", `mount -t ramfs ram "$PARITY_CACHE" && exec "$0" "$@"`, c.Path}, c.Args[1:]...)
+		c.Path = "/usr/bin/unshare"
+	}
+	res := parity(t, apart, "doctor", "--kvm=native")
+	if res.code != 3 || !strings.Contains(res.stdout, "MISSING  native: user xattrs") || !strings.Contains(res.stdout, "set PARITY_CACHE") {
+		t.Errorf("code %d, %q %q", res.code, res.stdout, res.stderr)
 	}
 }
 
