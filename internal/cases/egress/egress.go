@@ -485,10 +485,10 @@ func (s *scenario) receipts() cases.Finding {
 		return cases.Unclear("", settled.Error(), "see who dialled the endpoint and sent nothing")
 	}
 	if missing > 0 || len(strangers) > 0 {
-		return cases.Unclear("", fmt.Sprintf("%d expected ones are missing; not expected are: %s", missing, orNone(strangers)),
+		return cases.Unclear("", fmt.Sprintf("missing of those expected: %d; not expected: %s", missing, orNone(strangers)),
 			"something else dialled the endpoint, or it lost a receipt: the run's evidence is not sound")
 	}
-	return cases.Passed(fmt.Sprintf("%d receipts, each expected", len(s.expected)))
+	return cases.Passed(report.Count(len(s.expected), "receipt") + ", each expected")
 }
 
 // late looks for a denied request among all receipts.
