@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
 )
 
@@ -159,7 +161,11 @@ func (b *Bench) removeAll(ctx context.Context) error {
 		}
 	}
 	if len(left) > 0 && err == nil {
-		err = fmt.Errorf("the subject left %d sandboxes behind its workspaces, %s among them; they were removed", len(left), left[0].Name)
+		names := make([]string, len(left))
+		for i, box := range left {
+			names[i] = box.Name
+		}
+		err = fmt.Errorf("after its workspaces were deleted, the subject left %s: %s; now removed", report.Count(len(left), "sandbox"), strings.Join(names, ", "))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ Exit codes: 0 each fault was caught by exactly its checks; 1 one was not, or a c
 environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cmp.Or(refuseEmpty(c, "report", "only", "kvm"), refuseBelow(c, limit{"repeat", 1, "", "a run without a fault is part of the self-test"}, limit{"parallel", 1, "", "the runs need a lab"})); err != nil {
+				return err
+			}
 			if f.markdown {
 				return selftest.Markdown(os.Stdout, selftest.Plan())
 			}
@@ -75,10 +79,6 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		return usageErrorf("%w", err)
 	case len(selection.Rows) == 0:
 		return usageErrorf("--only %q: no fault's name holds it; docs/faults.md lists them", f.only)
-	case f.repeat < 1 || f.parallel < 0:
-		return usageErrorf("--repeat %d, --parallel %d: expected at least 1, and not below 0", f.repeat, f.parallel)
-	case f.report == "":
-		return usageErrorf("--report is empty: name a folder")
 	case !fault.On(""):
 		return usageErrorf("%s is set: the self-test sets it itself", fault.Env)
 	case os.Geteuid() != 0:
@@ -88,9 +88,11 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := report.Prepare(dir); err != nil {
-		return err
+	release, err := report.Prepare(dir)
+	if err != nil {
+		return usageErrorf("%w", err)
 	}
+	defer release()
 	runs := filepath.Join(dir, "runs")
 	if err := errors.Join(os.RemoveAll(runs), os.Mkdir(runs, 0o755)); err != nil {
 		return err

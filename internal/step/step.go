@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		}
 		result := runners[plan.Scenario](ctx, env, plan)
 		if left := len(plans) - i - 1; left > 0 && plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
-			return fmt.Errorf("%s did not pass: nothing can be said of the subject, and %d cases were not run", plan.ID(), left)
+			return fmt.Errorf("%s did not pass: nothing can be said of the subject; not run: %s", plan.ID(), report.Count(left, "case"))
 		}
 	}
 	return nil

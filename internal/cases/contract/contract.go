@@ -1,5 +1,5 @@
-// Package contract is the case that holds the subject's command line to its contract. It comes before all other cases: of a CLI
-// that breaks it, nothing else can be said.
+// Package contract is the case that holds the subject's command line to its contract. Of a CLI that breaks it, nothing else can be said:
+// it comes first within its lab, and when it breaks, the cases that run at the same time in other labs are ended.
 package contract
 
 import (
