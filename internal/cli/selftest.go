@@ -19,7 +19,6 @@ import (
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/run"
 	"dagger/parity/internal/selftest"
-	"dagger/parity/internal/step"
 )
 
 // selftestFlags are the flags of the self-test.
@@ -120,19 +119,15 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		}
 		p.Note("KVM %s: %s", decision.KVM, decision.Reason)
 	}
-	kernel, err := step.Kernel()
-	if err != nil {
-		return err
-	}
 	r := report.Report{Started: started, Head: report.Head{
-		RunID: run.NewRunID(), Parity: version(), KVM: string(decision.KVM), KVMReason: decision.Reason, Kernel: kernel,
+		RunID: run.NewRunID(), Parity: version(), KVM: string(decision.KVM), KVMReason: decision.Reason,
 		MicroSandbox: tools.MicroSandbox, Subject: tools.Subject,
 	}}
 	planned := selection.Cases()
 	for _, c := range planned {
 		r.Selected = append(r.Selected, c.ID())
 	}
-	r.Cases = selection.Run(ctx, selftest.Options{
+	r.Cases, r.Head.Kernel = selection.Run(ctx, selftest.Options{
 		RunID: r.Head.RunID, Tools: tools, KVM: decision, Cache: cache, Folder: runs, Parallel: f.parallel,
 		Emit: func(e report.Event) { p.Event("", e) },
 	})

@@ -122,25 +122,18 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 	if err != nil {
 		return w, "", err
 	}
-	var m driver.Machine
-	found := false
-	if known {
-		if m, found, err = d.Find(ctx, w.UID); err != nil {
-			return w, "", err
+	if known && w.Made && !f.recreate {
+		if len(own) > 0 {
+			fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
+		}
+		// It is started without a look at it: that costs as much as the start of one that runs already.
+		if err := d.Start(ctx, w.UID); !errors.Is(err, driver.ErrNotFound) {
+			return w, w.Machine, err
 		}
 	}
-	if !found || !w.Made || f.recreate {
-		w.Provider.Options = present
-		machine, err = remake(ctx, c, s, d, &w, f.devcontainer, found)
-		return w, machine, err
-	}
-	if len(own) > 0 {
-		fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
-	}
-	if !m.Running {
-		err = d.Start(ctx, w.UID)
-	}
-	return w, m.ID, err
+	w.Provider.Options = present
+	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, known)
+	return w, machine, err
 }
 
 // remake makes a workspace's machine, in place of the one it has, and gives its id. A kill at any point leaves a record from which up and delete go on.
@@ -164,7 +157,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		return "", err
 	}
 	if replace {
-		fmt.Fprintf(c.ErrOrStderr(), "removing the machine of workspace %s\n", w.ID)
+		fmt.Fprintf(c.ErrOrStderr(), "removing the machine of workspace %s, if it has one\n", w.ID)
 		if err := d.Delete(ctx, w.UID); err != nil {
 			return "", err
 		}
@@ -178,7 +171,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
-	w.Made = true
+	w.Made, w.Machine = true, machine
 	return machine, write(s.workspaceFile(w.ID), w)
 }
 

@@ -113,12 +113,15 @@ func TestAWrongRowFails(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := o
 			o.Folder = t.TempDir()
-			got := Selection{Rows: []Row{test.row}}.Run(t.Context(), o)
+			got, kernel := Selection{Rows: []Row{test.row}}.Run(t.Context(), o)
 			if len(got) != 1 || broken(got[0]) != test.want || got[0].Verdict == report.Pass != (test.want == "") {
 				t.Errorf("%d cases; broken: %q, want %q", len(got), broken(got[0]), test.want)
 			}
-			if _, err := report.Read(filepath.Join(o.Folder, strings.ReplaceAll(test.row.Name(), "/", "-"))); err != nil {
+			if _, err := report.Read(filepath.Join(o.Folder, folder(test.row.Name()))); err != nil {
 				t.Errorf("the report of the run: %v", err)
+			}
+			if kernel == "" {
+				t.Error("no kernel is named")
 			}
 		})
 	}
@@ -127,7 +130,8 @@ func TestAWrongRowFails(t *testing.T) {
 func TestARunThatCannotStartIsNoCaughtFault(t *testing.T) {
 	o := options(t)
 	o.Cache = "/dev/null/cache"
-	for _, c := range (Selection{Rows: []Row{breaks(fault.CreateFails, problem(public))}, Repeat: 1}).Run(context.Background(), o) {
+	results, _ := Selection{Rows: []Row{breaks(fault.CreateFails, problem(public))}, Repeat: 1}.Run(context.Background(), o)
+	for _, c := range results {
 		if c.Verdict == report.Pass {
 			t.Errorf("%s passed", c.ID)
 		}

@@ -96,15 +96,13 @@ func emitter(w io.Writer) func(report.Event) {
 
 // describe says what only the place where the cases run can know.
 func describe(runID string) (report.Head, error) {
-	kernel, err := Kernel()
-	return report.Head{RunID: runID, KVM: os.Getenv(lab.EnvLab), Kernel: kernel}, err
-}
-
-// Kernel is the running kernel's release and version.
-func Kernel() (string, error) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
-		return "", err
+		return report.Head{}, err
 	}
-	return unix.ByteSliceToString(uts.Release[:]) + " " + unix.ByteSliceToString(uts.Version[:]), nil
+	return report.Head{
+		RunID:  runID,
+		KVM:    os.Getenv(lab.EnvLab),
+		Kernel: unix.ByteSliceToString(uts.Release[:]) + " " + unix.ByteSliceToString(uts.Version[:]),
+	}, nil
 }

@@ -178,11 +178,11 @@ func (s *scenario) phase(phase string) {
 		}
 		return cases.Passed(guestProbe)
 	})
-	bootID := ""
+	var boot probe.BootID
 	if phase == catalogue.Created {
-		s.readBootID(&target, &bootID)
+		_ = s.readBootID(&target, &boot) // identity/same-boot says that it could not be read
 	} else {
-		s.Check(phase, "identity/boot-id", func() cases.Finding { return s.otherBoot(&target, &bootID) })
+		s.Check(phase, "identity/boot-id", func() cases.Finding { return s.otherBoot(&target, &boot) })
 	}
 	s.Check(phase, "identity/disk", func() cases.Finding { return s.disk(phase, &target) })
 	if s.deny {
@@ -190,8 +190,8 @@ func (s *scenario) phase(phase string) {
 	} else {
 		s.public(phase, &target)
 	}
-	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, bootID, box.Name) })
-	s.bootIDs = append(s.bootIDs, bootID)
+	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, boot, box.Name) })
+	s.bootIDs = append(s.bootIDs, boot.BootID)
 }
 
 func (s *scenario) stop() cases.Finding {
@@ -320,42 +320,46 @@ func (s *scenario) sameCreation(phase string, box msb.Sandbox) cases.Finding {
 	return cases.Passed(seen)
 }
 
-func (s *scenario) readBootID(target *guest, into *string) error {
+func (s *scenario) readBootID(target *guest, into *probe.BootID) error {
 	if s.Broken() {
 		return nil
 	}
-	return s.bounded(guestDeadline, func(ctx context.Context) error {
-		id, err := runProbe(ctx, target, probe.BootIDArgs(), probe.ParseBootID)
-		*into = id.BootID
+	return s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+		*into, err = runProbe(ctx, target, probe.BootIDArgs(), probe.ParseBootID)
 		return err
 	})
 }
 
-func (s *scenario) otherBoot(target *guest, bootID *string) cases.Finding {
-	if err := s.readBootID(target, bootID); err != nil {
+func (s *scenario) otherBoot(target *guest, boot *probe.BootID) cases.Finding {
+	if err := s.readBootID(target, boot); err != nil {
 		return cases.Unclear("", err.Error(), nextGuest)
 	}
 	for i, earlier := range s.bootIDs {
-		if *bootID == earlier {
-			return cases.Broken("", fmt.Sprintf("boot ID %s, as in phase %d", *bootID, i+1), "the guest was not booted anew")
+		if boot.BootID == earlier {
+			return cases.Broken("", fmt.Sprintf("boot ID %s, as in phase %d", boot.BootID, i+1), "the guest was not booted anew")
 		}
 	}
-	return cases.Passed("boot ID " + *bootID)
+	return cases.Passed("boot ID " + boot.BootID)
 }
 
 // sameBoot shows that what the phase saw is of one boot of one guest: the boot that began it, and the guest of the sandbox that
 // MicroSandbox was asked about.
-func (s *scenario) sameBoot(target *guest, atStart, sandbox string) cases.Finding {
-	var now string
+func (s *scenario) sameBoot(target *guest, atStart probe.BootID, sandbox string) cases.Finding {
+	var now probe.BootID
 	if err := s.readBootID(target, &now); err != nil {
 		return cases.Unclear("", err.Error(), nextGuest)
 	}
-	if atStart == "" {
+	if atStart.BootID == "" {
 		return cases.Unclear("the boot ID of the phase's start", "it could not be read then", nextGuest)
 	}
-	if now != atStart {
-		return cases.Broken("boot ID "+atStart, "boot ID "+now, "the guest was booted during the phase: what its probes saw is of two boots")
+	if now.BootID != atStart.BootID {
+		return cases.Broken("boot ID "+atStart.BootID, "boot ID "+now.BootID, "the guest was booted during the phase: what its probes saw is of two boots")
 	}
+	seen := fmt.Sprintf("boot ID %s in %s", now.BootID, now.Hostname)
+	if now.Hostname == sandbox { // MicroSandbox names a guest by its sandbox
+		return cases.Passed(seen)
+	}
+	// A guest can have another name, as a long one is cut. MicroSandbox itself then says which boot is the sandbox's.
 	var own proc.Result
 	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
 		own, err = s.bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)
@@ -364,11 +368,11 @@ func (s *scenario) sameBoot(target *guest, atStart, sandbox string) cases.Findin
 	if err != nil {
 		return cases.Unclear("", err.Error(), "MicroSandbox's own exec could not be asked: run it again")
 	}
-	if there := strings.TrimSpace(string(own.Stdout)); there != now {
-		return cases.Broken("boot ID "+now+" in "+sandbox, "boot ID "+there+" there, by MicroSandbox's own exec",
+	if there := strings.TrimSpace(string(own.Stdout)); there != now.BootID {
+		return cases.Broken(fmt.Sprintf("boot ID %s, which MicroSandbox's own exec sees in %s", there, sandbox), seen,
 			"the subject's SSH enters another guest than the one that it was asked for")
 	}
-	return cases.Passed("boot ID " + now)
+	return cases.Passed(seen)
 }
 
 const nextGuest = "the guest could not be asked: run it again, and see the check ssh"
