@@ -30,10 +30,6 @@ func BenchmarkOverhead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	kvm := lab.Emulated
-	if _, err := os.Stat("/dev/kvm"); err == nil {
-		kvm = lab.Native
-	}
 	programs := b.TempDir()
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", programs+"/", "dagger/parity/cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -41,6 +37,14 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Fatalf("%v: %s", err, out)
 	}
 	real := msb.PinnedRelease().Path(cache)
+	decision, err := lab.Decide(b.Context(), lab.Auto, lab.Checks{
+		Doctor: (&msb.Client{Path: real, Home: b.TempDir()}).Doctor,
+		Trial:  []string{filepath.Join(programs, "parity"), "trial", "--msb", real}, Cache: cache,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	kvm := decision.KVM
 	for range b.N {
 		side := runTraced(b, cache, programs, real, kvm, 0)
 		alone := replay(b, cache, real, kvm, side.trace)
@@ -68,15 +72,22 @@ func runTraced(b *testing.B, cache, programs, real string, kvm lab.KVM, labs int
 	dir := b.TempDir()
 	calls := filepath.Join(dir, "calls") // copied out of the labs
 	shim := fmt.Sprintf(`#!/bin/sh
-mkdir -p %[1]s
-for a in "$@"; do printf "%%s\t" "$a"; done >>%[1]s/$(cat /proc/sys/kernel/random/boot_id) 
-echo >>%[1]s/$(cat /proc/sys/kernel/random/boot_id)
+case $1 in create | exec | start | stop | remove)
+	mkdir -p %[1]s
+	read -r boot </proc/sys/kernel/random/boot_id
+	line=$(printf '%%s\t' "$@")
+	echo "$line" >>%[1]s/$boot
+	;;
+esac
 exec %[2]s "$@"
 `, calls, real)
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		b.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "bin", "msb"), []byte(shim), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(filepath.Dir(real), "../lib"), filepath.Join(dir, "lib")); err != nil { // msb looks for it beside
 		b.Fatal(err)
 	}
 	tools, err := run.FindTools(b.Context(), run.ToolOptions{Programs: programs, Cache: cache, MicroSandbox: dir})
@@ -90,6 +101,7 @@ exec %[2]s "$@"
 		Lab: lab.Options{Cache: cache, Report: calls},
 	}, p, nil)
 	if err != nil || r.Verdict != report.Pass {
+		_ = report.Table(os.Stderr, r, 120, false)
 		b.Fatalf("the run: %v, %s", err, r.Sentence())
 	}
 	t := traced{apart: map[string]time.Duration{}}

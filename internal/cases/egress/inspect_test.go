@@ -96,3 +96,29 @@ func TestAdviceNamesTheSubjectsWordsOnlyWhereThereAreSome(t *testing.T) {
 		}
 	}
 }
+
+// An `up` that fails once and then succeeds is no broken promise, and no pass either: MicroSandbox fails to boot now and then.
+func TestAnUpThatFailsOnlyOnceIsInconclusive(t *testing.T) {
+	const (
+		fails = `echo '{"outcome":"error","message":"no boot"}'; exit 1`
+		works = `echo '{"outcome":"success","containerId":"c","remoteUser":"root","remoteWorkspaceFolder":"/w"}'`
+	)
+	for _, test := range []struct {
+		name, first, then, msb string
+		want                   report.Verdict
+		seen                   string
+	}{
+		{"at once", works, works, "exit 0", report.Pass, "success"},
+		{"the second time", fails, works, "exit 0", report.Inconclusive, "succeeded when it was run again"},
+		{"never", fails, fails, "exit 0", report.Fail, "no boot"},
+		{"never, and MicroSandbox boots nothing", fails, fails, "exit 1", report.Inconclusive, "bare sandbox"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := asked(t, "if [ -e \"$HOME/asked\" ]; then "+test.then+"; else touch \"$HOME/asked\"; "+test.first+"; fi", test.msb)
+			s.bench.Workspaces = t.TempDir()
+			if f := s.up("created"); f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
+				t.Errorf("%+v; want %s, seen %q", f, test.want, test.seen)
+			}
+		})
+	}
+}
