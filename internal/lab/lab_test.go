@@ -260,8 +260,8 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 	if err != nil || len(removed) != 1 {
 		t.Errorf("one killed run's folder was to be removed; removed %q, %v", removed, err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || left[0] != live.path {
-		t.Errorf("the live lab's folder %s was to stay; left are %q", live.path, left)
+	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || left[0] != live.path() {
+		t.Errorf("the live lab's folder %s was to stay; left are %q", live.path(), left)
 	}
 }
 

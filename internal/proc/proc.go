@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,7 +119,8 @@ type Process struct {
 	err            error
 }
 
-// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL.
+// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL. If this process dies, the
+// command gets SIGKILL.
 func Start(ctx context.Context, c Cmd) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("proc: a command without a program")
@@ -129,7 +131,7 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = c.Env, c.Dir, c.Stdin
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = drain
 	if p.cmd.Stdout = c.Stdout; c.Stdout == nil {
 		p.stdout = &capped{}
@@ -141,10 +143,20 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	} else {
 		p.cmd.Stderr = io.MultiWriter(c.Stderr, p.tail)
 	}
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is about the thread that starts a process, not about this whole process: this thread stays until it has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.reap()
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
-	go p.reap()
 	go p.watch()
 	return p, nil
 }
