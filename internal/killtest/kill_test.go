@@ -157,8 +157,8 @@ func (w *world) plantDecoys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"cache/lab-1/notes", "cache/lab-notes/file", "cache/run-2/report", "cache/disk-3", "cache/lab-4", "other/.report.json5",
-		"report/.report.json.bak", "report/.junit.xml7.orig", "report/parity-writable-8", "report/notes.md", "cache/kernel/vmlinuz"} {
+	for _, name := range []string{"c/lab-1/notes", "c/lab-notes/file", "c/run-2/report", "c/disk-3", "c/lab-4", "other/.report.json5",
+		"report/.report.json.bak", "report/.junit.xml7.orig", "report/parity-writable-8", "report/notes.md", "c/kernel/vmlinuz"} {
 		path := filepath.Join(w.dir, name)
 		must(os.MkdirAll(filepath.Dir(path), 0o755))
 		must(os.WriteFile(path, []byte("a stranger's"), 0o644))

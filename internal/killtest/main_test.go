@@ -22,7 +22,7 @@ const envPrograms = "PARITY_TEST_PROGRAMS"
 // The tests run in a native lab.
 func TestMain(m *testing.M) {
 	lab.Reexec()
-	if os.Getenv(envPrograms) != "" || os.Getenv(lab.EnvScratch) != "" && os.Getenv("PARITY_BIN") != "" {
+	if os.Getenv(envPrograms) != "" {
 		os.Exit(m.Run())
 	}
 	code, err := inLab()
@@ -107,12 +107,19 @@ func coverFolder(dir string, keep []string) error {
 	return nil
 }
 
+// newWorld gives a test its folders, with empty ones over those that all programs share.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if err := cover(); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(os.Getenv(lab.EnvScratch), "w")
+	return newFolders(t, shared)
+}
+
+// newFolders gives a test its folders. The others are watched as well. MicroSandbox makes sockets below the cache: its path is short.
+func newFolders(t *testing.T, others []string) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp(os.Getenv(lab.EnvScratch), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +128,14 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{dir: dir, cache: filepath.Join(dir, "cache"), home: filepath.Join(dir, "home"),
+	w := &world{dir: dir, cache: filepath.Join(dir, "c"), home: filepath.Join(dir, "home"),
 		report: filepath.Join(dir, "report"), other: filepath.Join(dir, "other")}
 	for _, d := range []string{w.cache, w.home, w.report, w.other} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.roots = append([]string{dir}, shared...)
+	w.roots = append([]string{dir}, others...)
 	return w
 }
 
@@ -158,11 +165,7 @@ func (w *world) removeReport(t *testing.T) {
 
 // program gives the path of one of Parity's programs.
 func program(name string) string {
-	dir := os.Getenv(envPrograms)
-	if dir == "" {
-		dir = os.Getenv("PARITY_BIN")
-	}
-	return filepath.Join(dir, name)
+	return filepath.Join(os.Getenv(envPrograms), name)
 }
 
 // command gives a run of parity that is not started yet.
