@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,7 +38,7 @@ const captureLimit = 16 << 20
 // Cmd is one child process to run.
 type Cmd struct {
 	Argv []string // the program (looked up in PATH when it has no slash) and its arguments
-	Env  []string // the whole environment; nil means this process's own
+	Env  []string // the whole environment, save that TMPDIR is this process's if it is not named; nil means this process's own
 	Dir  string   // working folder; empty means this process's own
 
 	Stdin  io.Reader // nil means /dev/null
@@ -130,7 +132,7 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
-	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = c.Env, c.Dir, c.Stdin
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = withTempDir(c.Env), c.Dir, c.Stdin
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = drain
 	if p.cmd.Stdout = c.Stdout; c.Stdout == nil {
@@ -159,6 +161,18 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	}
 	go p.watch()
 	return p, nil
+}
+
+// withTempDir gives an environment in which temporary files are made where this process makes its own: in a lab that goes with it, and
+// not in a folder that outlives a killed run.
+func withTempDir(env []string) []string {
+	const name = "TMPDIR"
+	dir, set := os.LookupEnv(name)
+	named := slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+	if env == nil || !set || named {
+		return env
+	}
+	return append(slices.Clone(env), name+"="+dir)
 }
 
 // PID is the process's id, which is also its process group's.
