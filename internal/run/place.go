@@ -54,7 +54,7 @@ func Occupy(cache, report string) (*Place, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make the run's folder in %s: %w", cache, err), p.Leave())
+		return nil, errors.Join(fmt.Errorf("make the run's folder in %s: %w; set PARITY_CACHE to a folder on a local file system", cache, err), p.Leave())
 	}
 	return p, nil
 }
