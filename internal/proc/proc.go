@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +38,7 @@ const captureLimit = 16 << 20
 // Cmd is one child process to run.
 type Cmd struct {
 	Argv []string // the program (looked up in PATH when it has no slash) and its arguments
-	Env  []string // the whole environment; nil means this process's own
+	Env  []string // the whole environment, save that TMPDIR is this process's if it is not named; nil means this process's own
 	Dir  string   // working folder; empty means this process's own
 
 	Stdin  io.Reader // nil means /dev/null
@@ -118,7 +121,8 @@ type Process struct {
 	err            error
 }
 
-// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL.
+// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL. If this process dies, the
+// command gets SIGKILL.
 func Start(ctx context.Context, c Cmd) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("proc: a command without a program")
@@ -128,8 +132,8 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
-	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = c.Env, c.Dir, c.Stdin
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = withTempDir(c.Env), c.Dir, c.Stdin
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = drain
 	if p.cmd.Stdout = c.Stdout; c.Stdout == nil {
 		p.stdout = &capped{}
@@ -141,12 +145,34 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	} else {
 		p.cmd.Stderr = io.MultiWriter(c.Stderr, p.tail)
 	}
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is about the thread that starts a process, not about this whole process: this thread stays until it has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.reap()
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
-	go p.reap()
 	go p.watch()
 	return p, nil
+}
+
+// withTempDir gives an environment in which temporary files are made where this process makes its own: in a lab that goes with it, and
+// not in a folder that outlives a killed run.
+func withTempDir(env []string) []string {
+	const name = "TMPDIR"
+	dir, set := os.LookupEnv(name)
+	named := slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+	if env == nil || !set || named {
+		return env
+	}
+	return append(slices.Clone(env), name+"="+dir)
 }
 
 // PID is the process's id, which is also its process group's.
