@@ -167,6 +167,9 @@ func cleanOne(dir string, first func(string) ([]string, error)) ([]string, error
 	}
 	defer lock.Close()
 	text, marked, err := readMark(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // its maker gave it up
+	}
 	if err != nil {
 		return nil, err
 	}
