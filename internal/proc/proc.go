@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,6 +42,9 @@ type Cmd struct {
 	Stdin  io.Reader // nil means /dev/null
 	Stdout io.Writer // nil means captured into Result.Stdout, up to 16 MiB
 	Stderr io.Writer // the tail is kept for errors in any case; nil means captured into Result.Stderr
+
+	RawStderr     bool // Stderr, an *os.File, is handed to the process as it is; errors then have no last words
+	EndWithParent bool // the process is killed when this one ends, however that ends; its own children are not
 }
 
 // Result is what a finished process left.
@@ -135,18 +139,42 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 		p.stdout = &capped{}
 		p.cmd.Stdout = p.stdout
 	}
-	if c.Stderr == nil {
+	switch {
+	case c.Stderr == nil:
 		p.stderr = &capped{}
 		p.cmd.Stderr = io.MultiWriter(p.stderr, p.tail)
-	} else {
+	case c.RawStderr:
+		p.cmd.Stderr = c.Stderr
+	default:
 		p.cmd.Stderr = io.MultiWriter(c.Stderr, p.tail)
 	}
-	if err := p.cmd.Start(); err != nil {
+	start := p.cmd.Start
+	if c.EndWithParent {
+		start = p.startToEndWithThread
+	}
+	if err := start(); err != nil {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
 	go p.reap()
 	go p.watch()
 	return p, nil
+}
+
+// startToEndWithThread starts the command so that it is killed with the thread that starts it. That thread is kept for nothing else
+// until the process has exited.
+func (p *Process) startToEndWithThread() error {
+	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			<-p.done
+		}
+	}()
+	return <-started
 }
 
 // PID is the process's id, which is also its process group's.

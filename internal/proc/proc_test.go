@@ -262,3 +262,55 @@ func TestAWriterThatFailsIsAnError(t *testing.T) {
 		t.Errorf("Run gives %v", err)
 	}
 }
+
+// TestMain is a process that starts a child, when its environment says so.
+func TestMain(m *testing.M) {
+	script := os.Getenv("PROC_TEST_PARENT_OF")
+	if script == "" {
+		os.Exit(m.Run())
+	}
+	c := sh(script)
+	c.Stdout, c.EndWithParent = os.Stdout, true
+	_, err := proc.Run(context.Background(), c)
+	fmt.Println(err)
+}
+
+func TestEndWithParentEndsTheChildOfAKilledParent(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	parent, err := proc.Start(bounded(t), proc.Cmd{
+		Argv: []string{self}, Env: append(os.Environ(), "PROC_TEST_PARENT_OF=echo $$; exec sleep 600"), Stdout: w,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(parent.Stop)
+	pid, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(parent.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, strings.TrimSpace(pid))
+}
+
+func TestRawStderrGoesToTheProcessAsItIs(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := sh(`readlink /proc/$$/fd/2 >&2; exit 5`)
+	c.Stderr, c.RawStderr = w, true
+	_, err = proc.Run(bounded(t), c)
+	w.Close()
+	want, linkErr := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", r.Fd()))
+	got, readErr := io.ReadAll(r)
+	if code, exited := proc.ExitCode(err); code != 5 || !exited || linkErr != nil || readErr != nil || strings.TrimSpace(string(got)) != want {
+		t.Errorf("stderr of the process is %q, want %q; %v, %v, %v", got, want, err, linkErr, readErr)
+	}
+}

@@ -14,7 +14,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	case "$1" in
 	--name) name=$2; shift ;;
 	--copy-file) copies=$2; shift ;;
-	--cpus | --memory | --env | --label | --user | --net-default-egress | --format) shift ;;
+	--cpus | --max-cpus | --memory | --max-memory | --root-disk | --idle-timeout | --workdir | --env | --label | --user | --net-default-egress | --format) shift ;;
 	--force) force=1 ;;
 	-*) ;;
 	*) last=$1 ;;
