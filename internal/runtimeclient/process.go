@@ -156,22 +156,31 @@ type handshakeReader struct {
 
 func (r *handshakeReader) Read(b []byte) (int, error) {
 	n, err := r.File.Read(b)
+	wait := time.Duration(0)
 	r.mu.Lock()
 	if len(r.line) < maxLine && !bytes.Contains(r.line, []byte("\n")) {
 		r.line = append(r.line, b[:n]...)
+		if n > 0 && bytes.Count(r.line, []byte("|")) < 3 {
+			wait = lastWords
+		}
 	}
 	r.mu.Unlock()
 	if err != nil {
+		wait, err = drain, io.EOF
+	}
+	if wait > 0 {
 		select {
 		case <-r.done:
-		case <-time.After(drain):
+		case <-time.After(wait):
 		}
-		err = io.EOF
 	}
 	return n, err
 }
 
 const maxLine = 1 << 10
+
+// lastWords is how long a program that says something else than a handshake has to say why and end, before it is ended for it.
+const lastWords = 300 * time.Millisecond
 
 // first gives the first line, and whether there was any.
 func (r *handshakeReader) first() (string, bool) {

@@ -129,7 +129,7 @@ func (r *Runtime) connect(ctx context.Context) error {
 	}
 	r.Calls = service.(pb.RuntimeDriverClient)
 	if r.Info, err = r.Calls.Info(ctx, &pb.InfoRequest{}); err != nil {
-		return fmt.Errorf("Info: %w", pb.FromStatus(err))
+		return fmt.Errorf("call Info: %w", pb.FromStatus(err))
 	}
 	return CheckInfo(r.Info)
 }
@@ -156,8 +156,14 @@ func CheckInfo(i *pb.InfoResponse) error {
 	return nil
 }
 
+// atDeadline is how far from the deadline the clocks of two processes may be.
+const atDeadline = 100 * time.Millisecond
+
 // startError says why a runtime did not start.
 func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
+	if deadline, _ := ctx.Deadline(); time.Until(deadline) < atDeadline {
+		<-ctx.Done() // the runtime, which knows the deadline, was a moment earlier to give up
+	}
 	e := &StartError{Command: append([]string{c.Path}, c.Args...), Why: FailedInfo, Err: err, Stderr: r.process.stderr.String()}
 	cause := context.Cause(ctx)
 	line, spoke := r.process.stdout.first()
@@ -175,7 +181,9 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected a handshake on standard output, seen none: %w", how), ""
 	case r.Calls != nil && ended:
 		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected an answer of Info: %w", how), ""
-	case r.Calls != nil && r.Info.GetApiMajor() != pb.APIMajor && r.Info != nil:
+	case r.Calls != nil && r.Info == nil && unreachable(err):
+		e.Why = BadHandshake
+	case r.Calls != nil && r.Info != nil && r.Info.GetApiMajor() != pb.APIMajor:
 		e.Why = WrongVersion
 	case r.Calls == nil:
 		fields := strings.Split(line, "|")
@@ -200,13 +208,18 @@ func (r *Runtime) Explain(call string, err error) error {
 		return nil
 	}
 	err = pb.FromStatus(err)
-	var e *pb.Error
-	if errors.As(err, &e) && e.Status == codes.Unavailable && e.Code == pb.Unknown { // the connection, not the runtime, said so
+	if unreachable(err) {
 		if how, ended := r.awaitCrash(); ended {
 			return fmt.Errorf("the runtime ended during %s: %w", call, how)
 		}
 	}
 	return fmt.Errorf("%s by the runtime %s: %w", call, r.Info.GetDriverName(), err)
+}
+
+// unreachable tells whether the connection to the runtime broke, or never came to be: the runtime itself says more than gRPC does.
+func unreachable(err error) bool {
+	var e *pb.Error
+	return errors.As(err, &e) && e.Status == codes.Unavailable && e.Code == pb.Unknown
 }
 
 // awaitCrash waits a moment for the process to end: its connection breaks before it is reaped.

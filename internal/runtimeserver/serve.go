@@ -22,7 +22,10 @@ import (
 //
 // It takes over standard output, on which the handshake is. What is written to standard error reaches the host. When the host dies
 // without a word, the calls under way are cancelled, and this process exits once they have returned.
-func Serve(r Runtime) error {
+func Serve(r Runtime) error { return ServeService(Service(r)) }
+
+// ServeService is Serve of a service as it is.
+func ServeService(s pb.RuntimeDriverServer) error {
 	handshake := pb.Handshake()
 	if os.Getenv(handshake.MagicCookieKey) != handshake.MagicCookieValue {
 		return fmt.Errorf("a workspace CLI starts this program, and says so in %s: it is not for running by hand", handshake.MagicCookieKey)
@@ -40,13 +43,14 @@ func Serve(r Runtime) error {
 	stderr := os.Stderr // the library puts another in its place
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshake,
-		VersionedPlugins: pb.Plugins(Service(r)),
+		VersionedPlugins: pb.Plugins(s),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return plugin.DefaultGRPCServer(append(o, grpc.WaitForHandlers(true),
+			return plugin.DefaultGRPCServer(append(o,
 				grpc.ChainUnaryInterceptor(calls.unary), grpc.ChainStreamInterceptor(calls.stream)))
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: stderr}),
 	})
+	calls.cancel() // the library does not wait for calls that are under way
 	return nil
 }
 

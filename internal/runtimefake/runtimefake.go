@@ -1,0 +1,265 @@
+// Package runtimefake is a fake runtime for tests of what speaks Runtime Protocol v1: the server and the process are real, the machines
+// are not. A machine is a file; its commands are processes of this machine's, and nothing keeps them apart from it. It can be told to
+// misbehave, so that a test can show which check catches which fault.
+package runtimefake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"dagger/parity/internal/msbdriver"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/reference/driver"
+	pb "dagger/parity/internal/runtimeproto"
+	"dagger/parity/internal/runtimeserver"
+)
+
+// The environment of the fake.
+const (
+	EnvState = "RUNTIME_FAKE_STATE" // the folder of the machines
+	EnvFault = "RUNTIME_FAKE_FAULT" // a Fault, or empty
+)
+
+// Called tells whether a test's program was started as the fake: it is to run Main then.
+func Called() bool { return os.Getenv(EnvState) != "" && slices.Contains(os.Args[1:], "serve") }
+
+// Main is the fake's program. It gives the exit code.
+func Main() int {
+	f := Fault(os.Getenv(EnvFault))
+	if f != "" && !slices.Contains(Faults(), f) {
+		fmt.Fprintf(os.Stderr, "%s=%s: there is no such fault\n", EnvFault, f)
+		return 2
+	}
+	if code, done := f.beforeHandshake(); done {
+		return code
+	}
+	fake := &Fake{Dir: os.Getenv(EnvState), Fault: f}
+	fake.options, fake.wrong = msbdriver.ParseEnvironment(os.Environ())
+	if err := runtimeserver.ServeService(&faulty{RuntimeDriverServer: runtimeserver.Service(fake), fault: f}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	f.afterServing()
+	return 0
+}
+
+// Fake is a runtime whose machines are files in Dir.
+type Fake struct {
+	Dir   string
+	Fault Fault
+
+	options msbdriver.Options
+	wrong   error // what is wrong with the options
+}
+
+var _ runtimeserver.Runtime = (*Fake)(nil)
+
+// record is a machine.
+type record struct {
+	Image   string
+	Running bool
+	Created time.Time
+	Env     map[string]string
+	Logs    string
+}
+
+func (f *Fake) file(workspace string) string {
+	return filepath.Join(f.Dir, strings.ReplaceAll(workspace, "/", "_")+".json")
+}
+
+func (f *Fake) read(workspace string) (r record, err error) {
+	text, err := os.ReadFile(f.file(workspace))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, fmt.Errorf("%w: %s", driver.ErrNotFound, workspace)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	return r, err
+}
+
+func (f *Fake) write(workspace string, r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.file(workspace), text, 0o600)
+}
+
+// Info implements runtimeserver.Runtime.
+func (f *Fake) Info() *pb.InfoResponse {
+	return &pb.InfoResponse{
+		ApiMajor: pb.APIMajor, ApiMinor: pb.APIMinor, DriverName: "fake", DriverVersion: "1", RuntimeName: "processes of this machine",
+		Capabilities: &pb.Capabilities{RecreateMode: pb.RecreateMode_RECREATE_MODE_DELETE, Logs: true},
+	}
+}
+
+// Preflight implements runtimeserver.Runtime.
+func (f *Fake) Preflight(context.Context) error {
+	if f.wrong != nil && !f.Fault.ignores(f.wrong) {
+		return pb.Errorf(pb.InvalidArgument, "%v", f.wrong)
+	}
+	return nil
+}
+
+// Architecture implements runtimeserver.Runtime.
+func (f *Fake) Architecture(context.Context, string) (string, error) {
+	if f.Fault == ArchitectureUnknown {
+		return "x86_64", nil
+	}
+	return "amd64", nil
+}
+
+// Find implements runtimeserver.Runtime.
+func (f *Fake) Find(_ context.Context, workspace string) (driver.Machine, bool, error) {
+	r, err := f.read(workspace)
+	if errors.Is(err, driver.ErrNotFound) && f.Fault != FindMissingFails {
+		return driver.Machine{}, false, nil
+	}
+	return driver.Machine{ID: "fake-" + workspace, Running: r.Running, CreatedAt: r.Created}, err == nil, err
+}
+
+// Run implements runtimeserver.Runtime.
+func (f *Fake) Run(ctx context.Context, r *pb.RunImageRequest) error {
+	if err := f.Preflight(ctx); err != nil {
+		return err
+	}
+	if strings.Contains(r.GetImage(), "no-such-image") {
+		return pb.Errorf(pb.NotFound, "there is no image %s", r.GetImage())
+	}
+	if _, err := f.read(r.GetWorkspaceId()); err == nil && f.Fault != RunTwice {
+		return fmt.Errorf("%w: %s", driver.ErrExists, r.GetWorkspaceId())
+	}
+	m := record{Image: r.GetImage(), Running: f.Fault != RunStopped, Created: time.Now(), Env: r.GetEnvironment()}
+	if r.GetEntrypoint() != "" && slices.Contains(r.GetArgs(), "-c") { // what it says, as far as a fake can tell
+		ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		res, _ := proc.Run(ctx, proc.Cmd{Argv: append([]string{r.GetEntrypoint()}, r.GetArgs()...), EndWithParent: true})
+		m.Logs = string(res.Stdout) + string(res.Stderr)
+	}
+	return f.write(r.GetWorkspaceId(), m)
+}
+
+// Start implements runtimeserver.Runtime.
+func (f *Fake) Start(_ context.Context, workspace string) error {
+	r, err := f.read(workspace)
+	switch {
+	case errors.Is(err, driver.ErrNotFound) && f.Fault == StartMissingSucceeds:
+		return nil
+	case err != nil:
+		return err
+	case r.Running && f.Fault == StartRunningFails:
+		return errors.New("it runs already")
+	case f.Fault == StartDoesNothing:
+		return nil
+	}
+	r.Running = true
+	return f.write(workspace, r)
+}
+
+// Stop implements runtimeserver.Runtime.
+func (f *Fake) Stop(_ context.Context, workspace string) error {
+	r, err := f.read(workspace)
+	switch {
+	case err != nil:
+		return err
+	case !r.Running && f.Fault == StopStoppedFails:
+		return errors.New("it is stopped already")
+	case f.Fault == StopDoesNothing:
+		return nil
+	}
+	r.Running = false
+	return f.write(workspace, r)
+}
+
+// Delete implements runtimeserver.Runtime.
+func (f *Fake) Delete(_ context.Context, workspace string) error {
+	_, err := f.read(workspace)
+	switch {
+	case errors.Is(err, driver.ErrNotFound) && f.Fault != DeleteMissingFails:
+		return nil
+	case err != nil:
+		return err
+	case f.Fault == DeleteDoesNothing:
+		return nil
+	}
+	return os.Remove(f.file(workspace))
+}
+
+// Exec implements runtimeserver.Runtime.
+func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) (*pb.ExecExit, error) {
+	r, err := f.read(start.GetWorkspaceId())
+	if err != nil {
+		return nil, err
+	}
+	if !r.Running && f.Fault != ExecBoots {
+		return nil, pb.Errorf(pb.FailedPrecondition, "the machine of %s is stopped", start.GetWorkspaceId())
+	}
+	cmd := proc.Cmd{Argv: start.GetArgv(), Env: os.Environ(), Dir: start.GetWorkdir(), Stdin: s.In, Stdout: s.Out, Stderr: s.Err, RawStderr: true, EndWithParent: true}
+	for _, env := range []map[string]string{r.Env, start.GetEnvironment()} {
+		for k, v := range env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+	}
+	if f.Fault == ExecMergesStderr {
+		cmd.Stderr = s.Out
+	}
+	run := ctx
+	if f.Fault == CancelIgnored {
+		run, cmd.EndWithParent = context.WithoutCancel(ctx), false
+	}
+	p, err := proc.Start(run, cmd)
+	if err != nil {
+		return &pb.ExecExit{ExitCode: 127}, nil
+	}
+	select {
+	case <-p.Done():
+	case <-f.abandoned(ctx):
+		return nil, ctx.Err()
+	}
+	_, err = p.Wait()
+	code, exited := proc.ExitCode(err)
+	switch {
+	case err == nil || f.Fault == ExecCodeLost && code < 128:
+		return &pb.ExecExit{}, nil
+	case !exited:
+		return nil, err
+	case code > 128 && f.Fault != ExecSignalLost:
+		return &pb.ExecExit{ExitCode: int32(code), Signal: syscall.Signal(code - 128).String()}, nil
+	case code > 128:
+		return &pb.ExecExit{}, nil
+	}
+	return &pb.ExecExit{ExitCode: int32(code)}, nil
+}
+
+// abandoned is when a command is left to itself: never, but for the fault.
+func (f *Fake) abandoned(ctx context.Context) <-chan struct{} {
+	if f.Fault == CancelIgnored {
+		return ctx.Done()
+	}
+	return nil
+}
+
+// Logs implements runtimeserver.Runtime.
+func (f *Fake) Logs(ctx context.Context, workspace string, to io.Writer) error {
+	r, err := f.read(workspace)
+	if err != nil {
+		return err
+	}
+	if f.Fault == LogsNeverEnd {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	_, err = io.WriteString(to, r.Logs)
+	return err
+}
