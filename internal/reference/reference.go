@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dagger/parity/internal/msb"
 	"dagger/parity/internal/msbdriver"
 	"dagger/parity/internal/reference/driver"
 )
@@ -145,17 +142,11 @@ func openDriver(source string, options map[string]string) (driver.Driver, error)
 	if err != nil {
 		return nil, err
 	}
-	path := os.Getenv("PARITY_MSB")
-	if path == "" {
-		if path, err = exec.LookPath("msb"); err != nil {
-			return nil, fmt.Errorf("MicroSandbox: %w; install msb, or give its path in PARITY_MSB", err)
-		}
+	client, err := msbdriver.Locate()
+	if err != nil {
+		return nil, err
 	}
-	home := os.Getenv("MSB_HOME")
-	if !filepath.IsAbs(home) {
-		return nil, fmt.Errorf("MSB_HOME: expected an absolute path, seen %q", home)
-	}
-	return msbdriver.Driver{MSB: &msb.Client{Path: path, Home: home}, Options: parsed}, nil
+	return msbdriver.Driver{MSB: client, Options: parsed}, nil
 }
 
 func providerAdd() *cobra.Command {

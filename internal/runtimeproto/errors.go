@@ -135,6 +135,9 @@ func classify(err error) *Error {
 		program += " " + child.Argv[1]
 	}
 	how := fmt.Sprintf("`%s` ended with code %d after %s", program, child.ExitCode, child.Elapsed.Round(1e6))
+	if child.ExitCode < 0 {
+		how = fmt.Sprintf("`%s` did not start: %v", program, child.Cause)
+	}
 	if prefix != "" {
 		how = prefix + ": " + how
 	}

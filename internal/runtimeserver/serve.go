@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // host: the program was started by hand.
 //
 // It takes over standard output, on which the handshake is. What is written to standard error reaches the host. When the host dies
-// without a word, the calls under way are cancelled, and this process exits once they have returned.
+// without a word, or a signal asks this process to end, the calls under way are cancelled, and this process exits once they have returned.
 func Serve(r Runtime) error { return ServeService(Service(r)) }
 
 // ServeService is Serve of a service as it is.
@@ -35,8 +36,18 @@ func ServeService(s pb.RuntimeDriverServer) error {
 		return fmt.Errorf("watch the process that started this one: %w", err)
 	}
 	var calls calls
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP)
+	died := make(chan struct{})
 	go func() {
 		awaitExit(host)
+		close(died)
+	}()
+	go func() {
+		select {
+		case <-died:
+		case <-signals:
+		}
 		calls.cancel()
 		os.Exit(1)
 	}()
