@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/sshserver"
 )
 
@@ -22,6 +23,7 @@ const usage = `usage:
   parity-agent run [--dir FOLDER] PROGRAM [ARGUMENT]...   become the program, given by its path
 
 --dir: the folder in which commands run. It is made when it is missing.
+--fault (ssh): the fault by which it is to misbehave, for Parity's self-test.
 `
 
 func main() {
@@ -36,9 +38,10 @@ func main() {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	dir := flags.String("dir", "", "")
-	stdio := false
+	stdio, asked := false, ""
 	if args[0] == "ssh" {
 		flags.BoolVar(&stdio, "stdio", false, "")
+		flags.StringVar(&asked, "fault", "", "")
 	}
 	err := flags.Parse(args[1:])
 	switch {
@@ -50,7 +53,7 @@ func main() {
 		}
 	case stdio && flags.NArg() == 0:
 		if err = enter(*dir); err == nil {
-			err = serve()
+			err = serve(fault.Fault(asked))
 		}
 	default:
 		fail(2, usage)
@@ -72,14 +75,14 @@ func enter(dir string) error {
 	return os.Chdir(dir)
 }
 
-func serve() error {
+func serve(asked fault.Fault) error {
 	// A signal ends the connection and, with it, the commands. Asked for signals also reach commands with their default action:
 	// one that this process were left to ignore, they would ignore too. SIGPIPE must not end this process: a write to a
 	// client that has gone is an error, and the commands are then ended in order.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return sshserver.Serve(ctx, standard{}, sshserver.Options{})
+	return sshserver.Serve(ctx, standard{}, sshserver.Options{Rewrite: misbehave(asked)})
 }
 
 // standard is this process's standard input and output as one stream.

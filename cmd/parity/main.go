@@ -6,9 +6,13 @@ import (
 
 	"dagger/parity/internal/cli"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/standin"
 )
 
 func main() {
 	lab.Reexec()
+	if standin.Called(os.Args[0]) {
+		os.Exit(standin.Main(os.Args[1:]))
+	}
 	os.Exit(cli.Main(os.Args[1:]))
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/fixtures/images"
 	"dagger/parity/fixtures/link"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/subject"
 )
@@ -25,7 +27,8 @@ type Bench struct {
 	MSB     *msb.Client
 	Image   string // the reference of the image, in MicroSandbox's store
 
-	workspaces string // a folder for the workspaces' folders
+	workspaces string   // a folder for the workspaces' folders
+	asked      []string // the ids of the workspaces that the subject was asked to bring up
 }
 
 // NewLink makes the link of a case in the lab's network and registers its removal.
@@ -72,7 +75,12 @@ func NewBench(ctx context.Context, e Env, r *Recorder, dir string, c *Cleanup) (
 		return nil, err
 	}
 	b.Subject = subject.CLI{Argv: e.Subject, Home: home}
-	return b, b.Subject.ProviderAdd(ctx, BuiltinSource, providerName, nil)
+	return b, nil
+}
+
+// AddProvider has the subject add the provider of the workspaces.
+func (b *Bench) AddProvider(ctx context.Context) error {
+	return b.Subject.ProviderAdd(ctx, BuiltinSource, providerName, nil)
 }
 
 // BuiltinSource is the SOURCE by which `provider add` adds the subject's own driver.
@@ -80,16 +88,20 @@ const BuiltinSource = "microsandbox"
 
 // NewHome makes a home for the subject below dir, with the case's MicroSandbox.
 func (b *Bench) NewHome(dir string, e Env) (subject.Home, error) {
-	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH")})
+	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH"), Extra: fault.Environ()})
 }
 
-// Up writes the folder of the workspace o.ID, if need be, and has the subject bring the workspace up with the case's image.
+// Up writes the folder of the workspace o.ID, if need be, and has the subject bring the workspace up with the case's image. The
+// provider must have been added.
 func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, error) {
 	dir, err := b.workspaceDir(o.ID)
 	if err != nil {
 		return subject.UpResult{}, err
 	}
 	o.Provider, o.Dir = providerName, dir
+	if !slices.Contains(b.asked, o.ID) {
+		b.asked = append(b.asked, o.ID)
+	}
 	return b.Subject.Up(ctx, o)
 }
 
@@ -134,12 +146,8 @@ func (b *Bench) DiskFull() error {
 // removeAll has the subject delete its workspaces, and then removes what MicroSandbox still has, which the subject should not
 // have left.
 func (b *Bench) removeAll(ctx context.Context) error {
-	if b.Subject.Argv != nil {
-		if list, err := b.Subject.List(ctx); err == nil {
-			for _, w := range list {
-				_ = b.Subject.Delete(ctx, w.ID, true) // what it leaves is found below
-			}
-		}
+	for _, id := range b.asked { // and not those of its list, which may be what is broken
+		_ = b.Subject.Delete(ctx, id, true) // what it leaves is found below
 	}
 	left, err := b.MSB.List(ctx)
 	if err != nil {

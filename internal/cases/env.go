@@ -24,6 +24,17 @@ type Env struct {
 	Subject []string // the workspace CLI and its first arguments
 	Probe   string   // the probe program for guests
 	Emit    func(report.Event)
+
+	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
+	Patience float64
+}
+
+// Within is a deadline of a case, as patience has it.
+func (e Env) Within(d time.Duration) time.Duration {
+	if e.Patience == 0 {
+		return d
+	}
+	return time.Duration(float64(d) * e.Patience)
 }
 
 // Deadline bounds one case. It is long enough for an emulated lab on a busy machine.

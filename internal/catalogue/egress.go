@@ -6,6 +6,7 @@ func egressChecks(deny bool) []Check {
 		{"", "fixture/link", "The link that stands for the way out is up, with the endpoint's address on it and a default route."},
 		{"", "fixture/endpoint", "The endpoint answers the host on its literal address."},
 		{"", "fixture/image", "The image of the workspaces is built and loaded into MicroSandbox."},
+		{"", "provider", "The subject has added its provider."},
 	}
 	if deny {
 		checks = append(checks, Check{"", "workspace/control",
@@ -71,6 +72,6 @@ func egressPhase(phase string, deny bool) []Check {
 		add("host-probe", "The host reaches the endpoint.")
 		add("public", "The workspace gets the endpoint's own bytes, and exactly one receipt has its nonce.")
 	}
-	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start.")
+	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start, over SSH and by MicroSandbox's own exec.")
 	return checks
 }

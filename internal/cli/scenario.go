@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/progress"
@@ -71,6 +72,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
 	flags.StringVar(&f.tools.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox "+msb.PinnedRelease().Version+")")
 	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
+	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")
 	flags.IntVar(&f.labs, "labs", 0, "labs side by side (default one for each processor, as cases and memory allow)")
 	flags.IntVar(&f.memory, "memory", 0, "memory of each emulated machine in MiB (default 4096)")
 	flags.IntVar(&f.disk, "disk", 0, "scratch disk of each emulated machine in GiB; it is sparse (default 16)")
@@ -92,6 +94,12 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	}
 	if f.labs < 0 || f.memory < 0 || f.disk < 0 || f.timeout <= 0 {
 		return usageErrorf("--labs, --memory and --disk must not be negative, and --timeout must be above 0")
+	}
+	if f.tools.StandIn && f.tools.MicroSandbox != "" {
+		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
+	}
+	if err := fault.Check(); err != nil {
+		return usageErrorf("%w", err)
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
@@ -128,19 +136,26 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return err
 	}
-	decision, err := decide(ctx, mode, f.tools.Cache, tools.MSB)
-	if err != nil {
-		return err
+	decision := standInKVM
+	if !f.tools.StandIn || mode == lab.Emulated {
+		if decision, err = decide(ctx, mode, f.tools.Cache, tools.MSB); err != nil {
+			return err
+		}
 	}
 	p.Note("KVM %s: %s", decision.KVM, decision.Reason)
 	r, err := run.Run(ctx, run.Options{
-		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir,
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(),
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
 	p.Close()
 	if err != nil {
 		return err
 	}
+	return show(r, dir)
+}
+
+// show prints a report, which is in dir, and ends the program with its exit code.
+func show(r report.Report, dir string) error {
 	width, colour := 120, false
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		colour = os.Getenv("NO_COLOR") == ""
@@ -154,6 +169,9 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	fmt.Fprintln(os.Stderr, "report:", dir)
 	return exitWith(r.ExitCode)
 }
+
+// standInKVM is where a run with the stand-in for msb runs.
+var standInKVM = lab.Decision{KVM: lab.Native, Reason: "the stand-in for msb needs no KVM"}
 
 // decide says where KVM comes from. It boots a trial microVM if it must.
 func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision, error) {

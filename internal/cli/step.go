@@ -26,6 +26,8 @@ func stepCommand() *cobra.Command {
 	f.StringVar(&o.RunID, "run-id", "", "the run's id")
 	f.StringArrayVar(&o.Cases, "case", nil, "id of a case; repeat it for more")
 	f.StringVar(&o.MSB, "msb", "", "the msb executable")
+	f.BoolVar(&o.StandIn, "standin", false, "use the stand-in for msb")
+	f.Float64Var(&o.Patience, "patience", 0, "what deadlines are multiplied with")
 	f.StringArrayVar(&o.Subject, "subject", nil, "the workspace CLI; repeat it for its first arguments")
 	f.StringVar(&o.Probe, "probe", "", "the probe program")
 	return c

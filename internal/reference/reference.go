@@ -65,7 +65,7 @@ func group(name, short string, commands ...*cobra.Command) *cobra.Command {
 }
 
 // verb is a command that runs until it is done or a signal ends it.
-func verb(use, short string, check cobra.PositionalArgs, run func(context.Context, *cobra.Command, []string) error) *cobra.Command {
+func verb(use, short string, check cobra.PositionalArgs, run runFunc) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func verb(use, short string, check cobra.PositionalArgs, run func(context.Contex
 			if err := check(c, args); err != nil {
 				return ended(c, fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
 			}
-			return ended(c, run(ctx, c, args))
+			return ended(c, misbehave(ctx, c, args, run))
 		},
 	}
 }

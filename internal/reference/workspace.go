@@ -271,6 +271,7 @@ func workspaceSSH() *cobra.Command {
 				return err
 			}
 			argv := []string{guestAgent, "ssh", "--stdio", "--dir", w.RemoteFolder}
+			argv = append(argv, agentFault(w)...)
 			if !stdio {
 				argv = []string{guestAgent, "run", "--dir", w.RemoteFolder, "/bin/sh", "-c", command}
 			}

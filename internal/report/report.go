@@ -42,6 +42,7 @@ type Head struct {
 	Kernel       string       `json:"kernel"`    // the kernel the microVMs ran on, uname -r and -v
 	MicroSandbox MicroSandbox `json:"microsandbox"`
 	Subject      Subject      `json:"subject"`
+	Fault        string       `json:"fault,omitempty"` // what Parity's own parts were told to do wrong
 }
 
 // MicroSandbox is the runtime that was used.

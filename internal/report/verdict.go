@@ -91,13 +91,22 @@ func Conclude(r Report) Report {
 	r.Problems = cleaned(r.Problems)
 
 	r.Schema = Schema
-	r.Warning = ""
-	if r.Head.MicroSandbox.StandIn {
-		r.Warning = "STAND-IN: a stand-in took the place of MicroSandbox, no microVM ran; this run proves nothing of MicroSandbox"
-	}
+	r.Warning = r.Head.warning()
 	r.Verdict = r.Judge()
 	r.ExitCode = r.Verdict.ExitCode()
 	return r
+}
+
+// warning says why a run with this head proves less than it seems to.
+func (h Head) warning() string {
+	var reasons []string
+	if h.MicroSandbox.StandIn {
+		reasons = append(reasons, "STAND-IN: a stand-in took the place of MicroSandbox, no microVM ran; this run proves nothing of MicroSandbox")
+	}
+	if h.Fault != "" {
+		reasons = append(reasons, "FAULT "+h.Fault+": parts of Parity were told to misbehave; this run shows what catches that, and proves nothing else")
+	}
+	return strings.Join(reasons, ". ")
 }
 
 // FullName is the check's name with its phase before it, as in "restarted policy".

@@ -21,6 +21,7 @@ import (
 
 	"dagger/parity/internal/cases/contract"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
@@ -35,6 +36,9 @@ type Options struct {
 	Lab     lab.Options // Cache, MemoryMiB and DiskGiB
 	Labs    int         // how many side by side; 0 means as many as there are processors, memory and cases for
 	Report  string      // the report's folder
+
+	Fault    fault.Fault // by which Parity's own parts are to misbehave, if any
+	Patience float64     // see cases.Env
 }
 
 // Run runs the cases and writes the report, which it gives too. It shows progress as it goes. The error is about the run, not about
@@ -43,8 +47,8 @@ type Options struct {
 func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan struct{}) (report.Report, error) {
 	r := report.Report{Started: time.Now()}
 	r.Head = report.Head{
-		RunID: newRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
-		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject,
+		RunID: NewRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
+		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Fault: string(o.Fault),
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())
@@ -83,13 +87,22 @@ type outcome struct {
 	lab     report.Lab
 	head    *report.Head // nil when its step said nothing
 	problem string
+	ended   bool // by a breach of the contract
 }
+
+// breachError is the end of a run whose subject broke its contract: the id of the case that says so.
+type breachError string
+
+func (e breachError) Error() string { return string(e) + " did not pass: see its checks" }
 
 // runLab runs a step with some of the cases in a lab of its own.
 func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
 	collector := progress.NewCollector(mine, runID)
 	out := outcome{lab: report.Lab{Name: name}}
 	argv := o.Tools.stepArgv(runID)
+	if o.Patience != 0 {
+		argv = append(argv, "--patience", fmt.Sprint(o.Patience))
+	}
 	for _, c := range mine {
 		argv = append(argv, "--case", c.ID())
 		out.lab.Cases = append(out.lab.Cases, c.ID())
@@ -103,13 +116,13 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 			collector.Event(e)
 			p.Event(name, e)
 			if e.Kind == report.CaseDone && e.Result != nil && e.Result.Verdict != report.Pass && strings.HasPrefix(e.Case, contract.Scenario+"/") {
-				breach(fmt.Errorf("%s did not pass: see its checks", e.Case))
+				breach(breachError(e.Case))
 			}
 		}, func(line string) { fmt.Fprintln(&words, line) })
 		stdout.CloseWithError(err)
 	})
 	lo := o.Lab
-	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, os.Environ(), "/"
+	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, append(os.Environ(), fault.Env+"="+string(o.Fault)), "/"
 	lo.Stdout, lo.Stderr = events, &words
 	lo.Grace = 3 * time.Minute // the step's own clean-ups are bounded
 	res, err := start(ctx, again, lo)
@@ -128,6 +141,10 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 		reason = strings.TrimSpace(fmt.Sprintf("the step exited with code %d: %s", res.ExitCode, words.String()))
 	}
 	out.problem = reason
+	if broke, ok := errors.AsType[breachError](context.Cause(ctx)); ok {
+		// The case that broke says what is wrong: the run itself is sound, and ended the others as it has to.
+		reason, out.problem, out.ended = "it was ended, as "+broke.Error(), "", true
+	}
 	if reason == "" {
 		reason = "the step ended without a word about it"
 	}
@@ -155,7 +172,7 @@ func start(ctx context.Context, again <-chan struct{}, o lab.Options) (lab.Resul
 // mergeHead puts what a lab said of itself into the report's head. Labs that differ are a problem: the head could be true of only one.
 func mergeHead(head *report.Head, out outcome) []string {
 	switch {
-	case out.head == nil && out.problem != "": // which says why
+	case out.head == nil && (out.problem != "" || out.ended): // which says why
 		return nil
 	case out.head == nil:
 		return []string{"a lab's step did not say where it ran: nothing is known of its KVM and kernel"}
@@ -229,7 +246,8 @@ func labName(i, n int) string {
 	return fmt.Sprint(i + 1)
 }
 
-func newRunID() string { return strings.ToLower(rand.Text()[:8]) }
+// NewRunID gives a fresh id for a run.
+func NewRunID() string { return strings.ToLower(rand.Text()[:8]) }
 
 // lastLines keeps the end of what is written to it.
 type lastLines struct {

@@ -15,12 +15,13 @@ import (
 
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
+	"dagger/parity/internal/standin"
 )
 
 // Tools are the programs that a run needs.
 type Tools struct {
 	Self  string // parity
-	MSB   string // the msb executable
+	MSB   string // the msb executable; empty with the stand-in for it, which is in parity
 	Probe string // parity-probe
 	Agent string // parity-agent, for the reference CLI
 
@@ -34,6 +35,7 @@ type ToolOptions struct {
 	Cache              string // Parity's cache folder, with the pinned MicroSandbox
 	MicroSandbox       string // a folder with bin/msb; empty means the pinned one
 	MicroSandboxSHA256 string // what its msb must have; empty means that it is unpinned
+	StandIn            bool   // use the stand-in for msb
 	Subject            string // a workspace CLI; empty means the reference CLI
 }
 
@@ -76,6 +78,11 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 const versionDeadline = 30 * time.Second
 
 func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
+	if o.StandIn {
+		sum, err := checkProgram(t.Self)
+		t.MicroSandbox = report.MicroSandbox{Version: standin.Version(), SHA256: sum, Pin: "unpinned", StandIn: true}
+		return err
+	}
 	pinned := msb.PinnedRelease()
 	path, want, pin := filepath.Join(o.MicroSandbox, "bin", "msb"), o.MicroSandboxSHA256, "pinned"
 	switch {
@@ -109,6 +116,9 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 // stepArgv is the command of a step.
 func (t Tools) stepArgv(runID string) []string {
 	argv := []string{t.Self, "step", "--run-id", runID, "--msb", t.MSB, "--probe", t.Probe}
+	if t.MicroSandbox.StandIn {
+		argv = append(argv, "--standin")
+	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)
 	}

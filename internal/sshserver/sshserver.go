@@ -26,6 +26,9 @@ type Options struct {
 	Shell string   // runs each command with -c, and answers shell requests; empty means /bin/sh
 	Dir   string   // working folder of commands; empty means this process's own
 	Env   []string // environment of commands, KEY=VALUE; nil means this process's own. What a client sets comes after it.
+
+	// Rewrite gives what runs in place of a command; nil leaves commands as they are. It may be called from many goroutines.
+	Rewrite func(command string) string
 }
 
 // Serve serves one SSH connection over rwc and closes it. It returns nil once the client has hung up, the context's error when
@@ -105,6 +108,9 @@ func session(c ssh.NewChannel, o Options) {
 			if ok = running == nil; ok && r.Type == "exec" {
 				var v struct{ Command string }
 				ok = ssh.Unmarshal(r.Payload, &v) == nil
+				if o.Rewrite != nil {
+					v.Command = o.Rewrite(v.Command)
+				}
 				argv = append(argv, "-c", v.Command)
 			}
 			if ok {

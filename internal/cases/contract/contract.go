@@ -44,7 +44,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 		c.Add("the contract's workspace", cleanup)
 		for _, check := range checks {
 			r.Check("", check.Name, func() cases.Finding {
-				ctx, cancel := context.WithTimeout(ctx, checkDeadline)
+				ctx, cancel := context.WithTimeout(ctx, env.Within(checkDeadline))
 				defer cancel()
 				return judge(check.Run(ctx))
 			})

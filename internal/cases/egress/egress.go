@@ -110,6 +110,12 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		s.bench = b
 		return cases.Passed(b.Image)
 	})
+	s.Check("", "provider", func() cases.Finding {
+		if err := s.bounded(guestDeadline, s.bench.AddProvider); err != nil {
+			return s.broken(err)
+		}
+		return cases.Passed("exit code 0")
+	})
 	if !s.deny {
 		return
 	}
@@ -125,7 +131,7 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 
 // newControl makes the control workspace: the default policy, created once, never restarted or recreated.
 func (s *scenario) newControl(c *cases.Cleanup) (*guest, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, upDeadline)
+	ctx, cancel := context.WithTimeout(s.ctx, s.Within(upDeadline))
 	defer cancel()
 	if _, err := s.bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
 		return nil, err
@@ -183,7 +189,7 @@ func (s *scenario) phase(phase string) {
 	} else {
 		s.public(phase, &target)
 	}
-	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, bootID) })
+	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, bootID, box.Name) })
 	s.bootIDs = append(s.bootIDs, bootID)
 }
 
@@ -303,7 +309,9 @@ func (s *scenario) otherBoot(target *guest, bootID *string) cases.Finding {
 	return cases.Passed("boot ID " + *bootID)
 }
 
-func (s *scenario) sameBoot(target *guest, atStart string) cases.Finding {
+// sameBoot shows that what the phase saw is of one boot of one guest: the boot that began it, and the guest of the sandbox that
+// MicroSandbox was asked about.
+func (s *scenario) sameBoot(target *guest, atStart, sandbox string) cases.Finding {
 	var now string
 	if err := s.readBootID(target, &now); err != nil {
 		return cases.Unclear("", err.Error(), nextGuest)
@@ -313,6 +321,18 @@ func (s *scenario) sameBoot(target *guest, atStart string) cases.Finding {
 	}
 	if now != atStart {
 		return cases.Broken("boot ID "+atStart, "boot ID "+now, "the guest was booted during the phase: what its probes saw is of two boots")
+	}
+	var own proc.Result
+	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+		own, err = s.bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)
+		return err
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), "MicroSandbox's own exec could not be asked: run it again")
+	}
+	if there := strings.TrimSpace(string(own.Stdout)); there != now {
+		return cases.Broken("boot ID "+now+" in "+sandbox, "boot ID "+there+" there, by MicroSandbox's own exec",
+			"the subject's SSH enters another guest than the one that it was asked for")
 	}
 	return cases.Passed("boot ID " + now)
 }
@@ -438,7 +458,7 @@ func (s *scenario) expect(whose string) string {
 
 // bounded calls do with a deadline of its own within the case's.
 func (s *scenario) bounded(d time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(s.ctx, d)
+	ctx, cancel := context.WithTimeout(s.ctx, s.Within(d))
 	defer cancel()
 	return do(ctx)
 }
@@ -453,7 +473,7 @@ func (s *scenario) probeHost() cases.Finding {
 	nonce := s.expect("host")
 	var answer probe.TCP
 	err := s.bounded(guestDeadline, func(ctx context.Context) error {
-		argv := append([]string{s.Probe}, probe.TCPArgs(s.endpoint.Addr(), nonce, probeTimeout)...)
+		argv := append([]string{s.Probe}, probe.TCPArgs(s.endpoint.Addr(), nonce, s.Within(probeTimeout))...)
 		res, err := proc.Run(ctx, proc.Cmd{Argv: argv})
 		if err != nil {
 			return err

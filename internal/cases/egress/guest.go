@@ -62,7 +62,7 @@ func (g *guest) version(ctx context.Context) error {
 // dial runs the probe program in a guest against the endpoint.
 func (s *scenario) dial(g *guest, nonce string) (answer probe.TCP, err error) {
 	err = s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		answer, err = runProbe(ctx, g, probe.TCPArgs(s.endpoint.Addr(), nonce, probeTimeout), probe.ParseTCP)
+		answer, err = runProbe(ctx, g, probe.TCPArgs(s.endpoint.Addr(), nonce, s.Within(probeTimeout)), probe.ParseTCP)
 		return err
 	})
 	return answer, err

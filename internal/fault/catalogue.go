@@ -1,0 +1,198 @@
+package fault
+
+// Part is what a fault is honoured by.
+type Part string
+
+// The parts.
+const (
+	StandIn   Part = "stand-in"      // for msb (internal/standin)
+	Reference Part = "reference CLI" // the workspace CLI that Parity ships (internal/reference)
+	Agent     Part = "guest agent"   // the reference CLI's SSH server in a guest (cmd/parity-agent)
+	Fixture   Part = "fixture"       // what a test owns (fixtures)
+	Step      Part = "step"          // what runs the cases in the lab (internal/step)
+)
+
+// The faults of the stand-in. Catalogue describes each.
+const (
+	DenyIgnored                Fault = "deny-ignored"
+	DenyIgnoredAfterRestart    Fault = "deny-ignored-after-restart"
+	DenyIgnoredAfterRecreation Fault = "deny-ignored-after-recreation"
+	DenyDrops                  Fault = "deny-drops"
+	DenyProxy403               Fault = "deny-proxy-403"
+	DenyAcceptClose            Fault = "deny-accept-close"
+	DenyLeaks                  Fault = "deny-leaks"
+	PolicyNotActive            Fault = "policy-not-active"
+	PolicyLooser               Fault = "policy-looser"
+	PolicyOfUnknownShape       Fault = "policy-of-unknown-shape"
+	StatusUnknown              Fault = "status-unknown"
+	NoCreationTime             Fault = "no-creation-time"
+	RestartNoReboot            Fault = "restart-no-reboot"
+	RestartRecreates           Fault = "restart-recreates"
+	RecreateRestarts           Fault = "recreate-restarts"
+	DiskLostAtRestart          Fault = "disk-lost-at-restart"
+	DiskKeptAtRecreation       Fault = "disk-kept-at-recreation"
+	ControlDenied              Fault = "control-denied"
+	ControlStopped             Fault = "control-stopped"
+	ControlMissing             Fault = "control-missing"
+	LoadFails                  Fault = "load-fails"
+	CreateFails                Fault = "create-fails"
+)
+
+// The faults of the reference CLI. Catalogue describes each.
+const (
+	ProviderAddFails        Fault = "provider-add-fails"
+	ProviderDeleteFails     Fault = "provider-delete-fails"
+	ListPrintsText          Fault = "list-prints-text"
+	ListOmitsUID            Fault = "list-omits-uid"
+	ListFails               Fault = "list-fails"
+	ListHangs               Fault = "list-hangs"
+	StatusMissingSucceeds   Fault = "status-missing-succeeds"
+	StatusSaysStopped       Fault = "status-says-stopped"
+	UpFailsSilently         Fault = "up-fails-silently"
+	UpPrintsText            Fault = "up-prints-text"
+	UpDoesNothing           Fault = "up-does-nothing"
+	UpFails                 Fault = "up-fails"
+	StartIgnored            Fault = "start-ignored"
+	StopIgnored             Fault = "stop-ignored"
+	RecreateIgnored         Fault = "recreate-ignored"
+	DeleteIgnored           Fault = "delete-ignored"
+	DeleteAgainFails        Fault = "delete-again-fails"
+	HomesShared             Fault = "homes-shared"
+	SSHExitCodeLost         Fault = "ssh-exit-code-lost"
+	SSHOutputsMixed         Fault = "ssh-outputs-mixed"
+	SSHStdioNoise           Fault = "ssh-stdio-noise"
+	SSHToDeniedFails        Fault = "ssh-to-denied-fails"
+	SSHElsewhere            Fault = "ssh-elsewhere"
+	DenyRefused             Fault = "deny-refused"
+	DenyDropped             Fault = "deny-dropped"
+	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
+)
+
+// The faults of the agent in a guest. Catalogue describes each.
+const (
+	SSHDeadBefore          Fault = "ssh-dead-before"
+	SSHDeadDuring          Fault = "ssh-dead-during"
+	SSHDeadAfter           Fault = "ssh-dead-after"
+	ProbeMissing           Fault = "probe-missing"
+	ProbeMissingInDenied   Fault = "probe-missing-in-denied"
+	ProbeNotExecutable     Fault = "probe-not-executable"
+	ProbeOtherArchitecture Fault = "probe-other-architecture"
+	ProbeDeleted           Fault = "probe-deleted"
+	ProbeGarbage           Fault = "probe-garbage"
+	ProbeFails             Fault = "probe-fails"
+	BootIDChanges          Fault = "boot-id-changes"
+)
+
+// The faults of the fixtures. Catalogue describes each.
+const (
+	LinkFails           Fault = "link-fails"
+	EndpointFails       Fault = "endpoint-fails"
+	EndpointWrongBody   Fault = "endpoint-wrong-body"
+	EndpointDeadBefore  Fault = "endpoint-dead-before"
+	EndpointDeadSoon    Fault = "endpoint-dead-soon"
+	EndpointDeadBetween Fault = "endpoint-dead-between"
+	EndpointDeadAfter   Fault = "endpoint-dead-after"
+	EndpointDeadAtEnd   Fault = "endpoint-dead-at-end"
+	EndpointForgets     Fault = "endpoint-forgets"
+	EndpointStranger    Fault = "endpoint-stranger"
+)
+
+// The faults of the step. Catalogue describes each.
+const (
+	CaseSkipped  Fault = "case-skipped"
+	CaseTwice    Fault = "case-twice"
+	CaseOfOldRun Fault = "case-of-old-run"
+	CheckSkipped Fault = "check-skipped"
+	StepDies     Fault = "step-dies"
+)
+
+// Entry describes a fault.
+type Entry struct {
+	Fault    Fault
+	Part     Part
+	Sentence string // what goes wrong
+}
+
+// Catalogue lists every fault.
+func Catalogue() []Entry {
+	return []Entry{
+		{DenyIgnored, StandIn, "Denied egress is stored and reported, and not enforced."},
+		{DenyIgnoredAfterRestart, StandIn, "Denied egress is no longer enforced once the sandbox was stopped and started."},
+		{DenyIgnoredAfterRecreation, StandIn, "Denied egress is not enforced in a sandbox that takes the place of a removed one of its name."},
+		{DenyDrops, StandIn, "Denied packets are dropped without a word, instead of refused."},
+		{DenyProxy403, StandIn, "Denied connections are established, and a proxy answers 403."},
+		{DenyAcceptClose, StandIn, "Denied connections are established, and closed without an answer."},
+		{DenyLeaks, StandIn, "Denied connections are refused to the client, and made to the destination all the same."},
+		{PolicyNotActive, StandIn, "Denied egress is stored, and the running sandbox has the default policy."},
+		{PolicyLooser, StandIn, "Denied egress is stored with a rule that allows all public addresses."},
+		{PolicyOfUnknownShape, StandIn, "The network policy is reported in a form that nobody knows."},
+		{StatusUnknown, StandIn, "A sandbox that runs has a status that nobody knows."},
+		{NoCreationTime, StandIn, "A sandbox is reported without the time of its creation."},
+		{RestartNoReboot, StandIn, "A sandbox that was stopped and started has the boot ID that it had before."},
+		{RestartRecreates, StandIn, "A stopped sandbox that is started is made anew, with another creation time and an empty disk."},
+		{RecreateRestarts, StandIn, "A sandbox that takes the place of a removed one of its name is that one, started again."},
+		{DiskLostAtRestart, StandIn, "A sandbox that was stopped and started begins with the image's disk."},
+		{DiskKeptAtRecreation, StandIn, "A sandbox that takes the place of a removed one of its name has its disk."},
+		{ControlDenied, StandIn, "Egress is refused to sandboxes of the default policy too."},
+		{ControlStopped, StandIn, "Every other sandbox is stopped when one is created whose egress is denied."},
+		{ControlMissing, StandIn, "Every other sandbox is removed when one is created whose egress is denied."},
+		{LoadFails, StandIn, "An image cannot be loaded."},
+		{CreateFails, StandIn, "No sandbox can be created."},
+
+		{ProviderAddFails, Reference, "A provider cannot be added."},
+		{ProviderDeleteFails, Reference, "A provider cannot be deleted."},
+		{ListPrintsText, Reference, "The list of workspaces is text where JSON is due."},
+		{ListOmitsUID, Reference, "The list of workspaces has no uids."},
+		{ListFails, Reference, "The list of workspaces exits with code 1 once there is one."},
+		{ListHangs, Reference, "The list of workspaces never ends once there is one."},
+		{StatusMissingSucceeds, Reference, "The status of a workspace that does not exist comes with exit code 0."},
+		{StatusSaysStopped, Reference, "The status of every running workspace is Stopped."},
+		{UpFailsSilently, Reference, "An up that fails prints no JSON that says why."},
+		{UpPrintsText, Reference, "An up that succeeds prints text where JSON is due."},
+		{UpDoesNothing, Reference, "An up says success and has done nothing."},
+		{UpFails, Reference, "Every up fails."},
+		{StartIgnored, Reference, "An up of a stopped workspace says success and does not start it."},
+		{StopIgnored, Reference, "A stop says success and stops nothing."},
+		{RecreateIgnored, Reference, "An up --recreate says success and does nothing."},
+		{DeleteIgnored, Reference, "A delete says success and deletes nothing."},
+		{DeleteAgainFails, Reference, "A delete --ignore-not-found of a workspace that does not exist fails."},
+		{HomesShared, Reference, "The workspaces of one home are seen in every other."},
+		{SSHExitCodeLost, Reference, "A command that fails in a workspace makes ssh --command exit with code 0."},
+		{SSHOutputsMixed, Reference, "What a command writes to standard error comes out of ssh --command's standard output."},
+		{SSHStdioNoise, Reference, "A greeting comes before the SSH banner of ssh --stdio."},
+		{SSHToDeniedFails, Reference, "SSH enters no workspace whose egress is denied."},
+		{SSHElsewhere, Reference, "SSH enters another workspace, made alike, and not the one that was named."},
+		{DenyRefused, Reference, "An up with the option that denies egress fails."},
+		{DenyDropped, Reference, "The option that denies egress is accepted and dropped."},
+		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},
+
+		{SSHDeadBefore, Agent, "The SSH session dies before the request that must be denied."},
+		{SSHDeadDuring, Agent, "The SSH session dies during the request of the workspace under test."},
+		{SSHDeadAfter, Agent, "The SSH session dies after the request of the workspace under test."},
+		{ProbeMissing, Agent, "The probe program is gone as soon as it was copied."},
+		{ProbeMissingInDenied, Agent, "The probe program is gone as soon as it was copied, where egress is denied."},
+		{ProbeNotExecutable, Agent, "The probe program may not be executed."},
+		{ProbeOtherArchitecture, Agent, "The probe program is for another architecture."},
+		{ProbeDeleted, Agent, "The probe program is deleted once it was seen to run."},
+		{ProbeGarbage, Agent, "The probe program prints garbage in place of what became of its request."},
+		{ProbeFails, Agent, "The probe program exits with code 1 in place of saying what became of its request."},
+		{BootIDChanges, Agent, "The guest is another boot at the end of a phase than at its start."},
+
+		{LinkFails, Fixture, "The link cannot be made."},
+		{EndpointFails, Fixture, "The endpoint cannot listen."},
+		{EndpointWrongBody, Fixture, "The endpoint answers the host with a body that is not its own."},
+		{EndpointDeadBefore, Fixture, "The endpoint dies before the window of a denied request."},
+		{EndpointDeadSoon, Fixture, "The endpoint dies in the window of a denied request, after its own check."},
+		{EndpointDeadBetween, Fixture, "The endpoint dies just before the denied request: what refuses then is nobody."},
+		{EndpointDeadAfter, Fixture, "The endpoint dies after the denied request, once the control workspace was answered."},
+		{EndpointDeadAtEnd, Fixture, "The endpoint dies after the denied request, once the host was answered."},
+		{EndpointForgets, Fixture, "The endpoint keeps no receipt of what it answered."},
+		{EndpointStranger, Fixture, "A stranger's receipt turns up at the endpoint."},
+
+		{CaseSkipped, Step, "The last case is skipped without a word."},
+		{CaseTwice, Step, "Each case is reported twice."},
+		{CaseOfOldRun, Step, "Each case's result is that of an older run."},
+		{CheckSkipped, Step, "The last check of each case is skipped without a word."},
+		{StepDies, Step, "The step exits with code 0 in the middle of a case."},
+	}
+}

@@ -1,0 +1,224 @@
+package selftest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/step"
+)
+
+// Trip is a check that a fault breaks, and how. Without a check it is a problem of the case, and without a case too one of the run.
+type Trip struct {
+	Case    string // an id
+	Phase   string
+	Check   string
+	Verdict report.Verdict
+}
+
+// String names the trip in a sentence.
+func (t Trip) String() string {
+	what := "the run itself"
+	switch {
+	case t.Check != "":
+		what = t.Case + ": " + report.Check{Phase: t.Phase, Name: t.Check}.FullName()
+	case t.Case != "":
+		what = t.Case + ": the case itself"
+	}
+	return what + ": " + string(t.Verdict)
+}
+
+// Row is one run of the self-test: a fault, the cases that run with it, and exactly what it must break.
+type Row struct {
+	Fault    fault.Fault // empty: none
+	Cases    []string    // ids
+	Patience float64     // see cases.Env; below 1 where a fault is something that takes for ever
+	Trips    []Trip
+	Real     bool // it can be run on real microVMs too, and is one of the few that are
+}
+
+// Name names the row by its fault, and where it has several by their scenario.
+func (r Row) Name() string {
+	if r.Fault == "" {
+		return "none"
+	}
+	scenario, _, _ := strings.Cut(r.Cases[0], "/")
+	return string(r.Fault) + "/" + scenario
+}
+
+// The cases.
+const (
+	cli    = "contract/builtin/cli"
+	public = "egress/builtin/public"
+	deny   = "egress/builtin/deny"
+)
+
+const (
+	created   = catalogue.Created
+	restarted = catalogue.Restarted
+	recreated = catalogue.Recreated
+)
+
+// breaks is a row of one fault.
+func breaks(f fault.Fault, trips ...Trip) Row {
+	row := Row{Fault: f, Trips: trips, Patience: 1}
+	for _, t := range trips {
+		if !slices.Contains(row.Cases, t.Case) {
+			row.Cases = append(row.Cases, t.Case)
+		}
+	}
+	return row
+}
+
+// hurried is a row whose fault takes for ever.
+func hurried(r Row) Row {
+	r.Patience = 0.1
+	return r
+}
+
+// onReal is a row that runs on real microVMs too.
+func onReal(r Row) Row {
+	r.Real = true
+	return r
+}
+
+func fails(id, phase, check string) Trip   { return Trip{id, phase, check, report.Fail} }
+func unclear(id, phase, check string) Trip { return Trip{id, phase, check, report.Inconclusive} }
+
+// in is the same check broken in both cases of egress.
+func inBoth(trip func(id, phase, check string) Trip, phase, check string) []Trip {
+	return []Trip{trip(public, phase, check), trip(deny, phase, check)}
+}
+
+// problem is a problem of a case.
+func problem(id string) Trip { return Trip{Case: id, Verdict: report.Inconclusive} }
+
+// unsound is a problem of the run, with the cases that run.
+func unsound(f fault.Fault, trips ...Trip) Row {
+	return Row{Fault: f, Cases: []string{public, deny}, Patience: 1, Trips: append([]Trip{{Verdict: report.Inconclusive}}, trips...)}
+}
+
+// Plan is every row: each fault of the catalogue at least once.
+func Plan() []Row {
+	return []Row{
+		breaks(fault.DenyIgnored, fails(deny, created, "no-leak")),
+		breaks(fault.DenyIgnoredAfterRestart, fails(deny, restarted, "no-leak")),
+		breaks(fault.DenyIgnoredAfterRecreation, fails(deny, recreated, "no-leak")),
+		hurried(breaks(fault.DenyDrops, fails(deny, created, "deny"))),
+		breaks(fault.DenyProxy403, fails(deny, created, "deny")),
+		breaks(fault.DenyAcceptClose, fails(deny, created, "deny")),
+		breaks(fault.DenyLeaks, fails(deny, created, "no-leak")),
+		breaks(fault.PolicyNotActive, fails(deny, created, "policy")),
+		breaks(fault.PolicyLooser, fails(deny, created, "policy")),
+		breaks(fault.PolicyOfUnknownShape, inBoth(unclear, created, "policy")...),
+		breaks(fault.StatusUnknown, unclear(public, created, "identity/state"), unclear(deny, "", "workspace/control")),
+		breaks(fault.NoCreationTime, inBoth(unclear, restarted, "identity/created-at")...),
+		breaks(fault.RestartNoReboot, inBoth(fails, restarted, "identity/boot-id")...),
+		breaks(fault.RestartRecreates, inBoth(fails, restarted, "identity/created-at")...),
+		breaks(fault.RecreateRestarts, inBoth(fails, recreated, "identity/created-at")...),
+		breaks(fault.DiskLostAtRestart, inBoth(fails, restarted, "identity/disk")...),
+		breaks(fault.DiskKeptAtRecreation, inBoth(fails, recreated, "identity/disk")...),
+		breaks(fault.ControlDenied, fails(public, created, "public"), unclear(deny, created, "control-probe-before")),
+		breaks(fault.ControlStopped, unclear(deny, created, "control-probe-before")),
+		breaks(fault.ControlMissing, unclear(deny, created, "control-probe-before")),
+		breaks(fault.LoadFails, inBoth(unclear, "", "fixture/image")...),
+		breaks(fault.CreateFails, unclear(public, created, "workspace/up"), unclear(deny, "", "workspace/control")),
+
+		breaks(fault.ProviderAddFails, fails(cli, "", "provider add: adds a provider")),
+		breaks(fault.ProviderAddFails, inBoth(fails, "", "provider")...),
+		breaks(fault.ProviderDeleteFails, fails(cli, "", "provider delete: succeeds, and again with --ignore-not-found"), problem(cli)),
+		breaks(fault.ListPrintsText, fails(cli, "", "workspace list: JSON array")),
+		breaks(fault.ListPrintsText, inBoth(fails, created, "identity/state")...),
+		breaks(fault.ListOmitsUID, fails(cli, "", "workspace list: shows the workspace")),
+		breaks(fault.ListOmitsUID, inBoth(fails, created, "identity/state")...),
+		breaks(fault.ListFails, inBoth(fails, created, "identity/state")...),
+		hurried(breaks(fault.ListHangs, inBoth(fails, created, "identity/state")...)),
+		breaks(fault.StatusMissingSucceeds, fails(cli, "", "workspace status: a missing workspace exits 75")),
+		breaks(fault.StatusSaysStopped, fails(cli, "", "workspace status: Running after up")),
+		breaks(fault.UpFailsSilently, fails(cli, "", "workspace up: error JSON and exit 1 for an image that cannot be found")),
+		breaks(fault.UpPrintsText, fails(cli, "", "workspace up: JSON on success")),
+		breaks(fault.UpDoesNothing, fails(cli, "", "workspace up: error JSON and exit 1 for an image that cannot be found")),
+		breaks(fault.UpDoesNothing, fails(public, created, "identity/state"), unclear(deny, "", "workspace/control")),
+		breaks(fault.UpFails, fails(cli, "", "workspace up: JSON on success")),
+		breaks(fault.UpFails, fails(public, created, "workspace/up"), unclear(deny, "", "workspace/control")),
+		breaks(fault.StartIgnored, fails(cli, "", "workspace up: starts a stopped workspace")),
+		breaks(fault.StartIgnored, inBoth(fails, restarted, "identity/state")...),
+		onReal(breaks(fault.StopIgnored, fails(cli, "", "workspace stop: the state is Stopped"))),
+		breaks(fault.StopIgnored, inBoth(fails, restarted, "workspace/stop")...),
+		breaks(fault.RecreateIgnored, inBoth(fails, recreated, "identity/created-at")...),
+		breaks(fault.DeleteIgnored, fails(cli, "", "workspace delete: removes it"), problem(cli)),
+		breaks(fault.DeleteIgnored, problem(public), problem(deny)),
+		breaks(fault.DeleteAgainFails, fails(cli, "", "workspace delete: again with --ignore-not-found succeeds"), problem(cli)),
+		breaks(fault.HomesShared, fails(cli, "", "homes are apart: another home does not list it")),
+		breaks(fault.SSHExitCodeLost, fails(cli, "", "workspace ssh: exit code 23 passes through --command")),
+		breaks(fault.SSHOutputsMixed, fails(cli, "", "workspace ssh: stdout and stderr apart")),
+		breaks(fault.SSHStdioNoise, fails(cli, "", "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)")),
+		breaks(fault.SSHStdioNoise, unclear(public, created, "ssh"), unclear(deny, "", "workspace/control")),
+		breaks(fault.SSHElsewhere, inBoth(fails, created, "identity/same-boot")...),
+		breaks(fault.SSHToDeniedFails, unclear(deny, created, "ssh")),
+		breaks(fault.DenyRefused, fails(deny, created, "workspace/up")),
+		onReal(breaks(fault.DenyDropped, fails(deny, created, "policy"))),
+		breaks(fault.DenyDroppedAtRecreation, fails(deny, recreated, "policy")),
+
+		breaks(fault.SSHDeadBefore, unclear(deny, created, "ssh-before")),
+		onReal(breaks(fault.SSHDeadDuring, unclear(public, created, "public"), unclear(deny, created, "ssh-after"))),
+		breaks(fault.SSHDeadAfter, unclear(public, created, "identity/same-boot"), unclear(deny, created, "ssh-after")),
+		breaks(fault.ProbeMissing, unclear(public, created, "probe"), unclear(deny, "", "workspace/control")),
+		breaks(fault.ProbeMissingInDenied, unclear(deny, created, "probe")),
+		breaks(fault.ProbeNotExecutable, unclear(public, created, "probe"), unclear(deny, "", "workspace/control")),
+		breaks(fault.ProbeOtherArchitecture, unclear(public, created, "probe"), unclear(deny, "", "workspace/control")),
+		breaks(fault.ProbeDeleted, unclear(deny, created, "probe-runs")),
+		onReal(breaks(fault.ProbeGarbage, unclear(public, created, "public"), unclear(deny, created, "deny"))),
+		breaks(fault.ProbeFails, unclear(public, created, "public"), unclear(deny, created, "deny")),
+		breaks(fault.BootIDChanges, inBoth(fails, created, "identity/same-boot")...),
+
+		breaks(fault.LinkFails, problem(cli)),
+		breaks(fault.LinkFails, inBoth(unclear, "", "fixture/link")...),
+		breaks(fault.EndpointFails, inBoth(unclear, "", "fixture/endpoint")...),
+		breaks(fault.EndpointWrongBody, unclear(public, created, "host-probe"), unclear(deny, created, "host-probe-before")),
+		breaks(fault.EndpointDeadBefore, unclear(deny, created, "endpoint-before")),
+		breaks(fault.EndpointDeadSoon, unclear(deny, created, "host-probe-before")),
+		onReal(breaks(fault.EndpointDeadBetween, unclear(deny, created, "control-probe-after"))),
+		breaks(fault.EndpointDeadAfter, unclear(deny, created, "host-probe-after")),
+		breaks(fault.EndpointDeadAtEnd, unclear(deny, created, "endpoint-after")),
+		breaks(fault.EndpointForgets, unclear(public, created, "public"), unclear(deny, "", "receipts")),
+		breaks(fault.EndpointStranger, unclear(public, "", "receipts"), unclear(deny, created, "no-leak")),
+
+		breaks(fault.CaseSkipped, problem(deny)),
+		unsound(fault.CaseTwice),
+		unsound(fault.CaseOfOldRun),
+		unsound(fault.CheckSkipped),
+		breaks(fault.StepDies, unclear(public, created, "workspace/up"), problem(public), problem(deny)),
+	}
+}
+
+// gaps says what the plan leaves open: a fault that nothing catches, and a check of the catalogue that no fault trips. A check that a
+// case makes in several phases counts once.
+func gaps(plan []Row) []string {
+	var open []string
+	tripped := map[string]bool{}
+	caught := map[fault.Fault]bool{}
+	for _, row := range plan {
+		for _, t := range row.Trips {
+			tripped[t.Case+" "+t.Check] = true
+			caught[row.Fault] = true
+		}
+	}
+	for _, e := range fault.Catalogue() {
+		if !caught[e.Fault] {
+			open = append(open, fmt.Sprintf("nothing catches the fault %s", e.Fault))
+		}
+	}
+	for _, c := range step.Catalogue() {
+		for _, check := range c.Checks {
+			if key := c.ID() + " " + check.Name; !tripped[key] {
+				tripped[key] = true // say it once
+				open = append(open, fmt.Sprintf("no fault trips the check %s of %s", check.Name, c.ID()))
+			}
+		}
+	}
+	return open
+}

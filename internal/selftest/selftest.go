@@ -1,0 +1,240 @@
+// Package selftest shows that Parity's checks catch what they are there for: it runs the cases on the stand-in for msb, once with each
+// fault that Parity's own parts can be told to have (package fault), and expects exactly the checks to break that the plan lists. A
+// check that breaks for nothing would be as bad as one that never breaks, so the cases also run without a fault, many times.
+package selftest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/progress"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/run"
+	"dagger/parity/internal/step"
+)
+
+// Scenario is the scenario's name in the report.
+const Scenario = "selftest"
+
+// Selection is what of the self-test runs, and on what.
+type Selection struct {
+	Rows   []Row
+	Whole  bool // the rows are the whole plan, so it must have no gap
+	Repeat int  // how often the cases run without a fault
+	Real   bool // on real microVMs, not on the stand-in
+}
+
+// Whole is the whole plan on the stand-in.
+func Whole(repeat int) Selection { return Selection{Rows: Plan(), Whole: true, Repeat: repeat} }
+
+// OnReal is the handful of the plan's rows that run on real microVMs too.
+func OnReal() Selection {
+	return Selection{Rows: slices.DeleteFunc(Plan(), func(r Row) bool { return !r.Real }), Real: true}
+}
+
+// Only keeps the rows whose fault's name holds the text.
+func (s Selection) Only(text string) Selection {
+	s.Rows = slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return !strings.Contains(string(r.Fault), text) })
+	s.Whole = false
+	return s
+}
+
+// Options say how to run the self-test.
+type Options struct {
+	RunID    string
+	Tools    run.Tools // with the stand-in, unless the selection is of real microVMs
+	KVM      lab.Decision
+	Cache    string // Parity's cache folder
+	Folder   string // an existing folder, for the reports of the rows; they are left there
+	Parallel int    // how many rows run side by side; 0 means as many as there are processors
+	Emit     func(report.Event)
+}
+
+// wholePlan is the name of the case that is about the plan and not about a row of it.
+const wholePlan = "plan"
+
+// nothingElse is the check of each row that what was listed is all that broke.
+const nothingElse = "nothing else breaks"
+
+// Cases are the cases of the selection, one a row: as many checks as the row has trips, and one that nothing else broke.
+func (s Selection) Cases() []catalogue.Case {
+	var list []catalogue.Case
+	add := func(name, promise string, checks ...catalogue.Check) {
+		on := "standin" // where another case's id has its provider
+		if s.Real {
+			on = "msb"
+		}
+		list = append(list, catalogue.Case{Scenario: Scenario, Provider: on, Name: name, Promise: promise, Checks: checks})
+	}
+	if s.Whole {
+		const promise = "Each fault trips a check, and each check of the catalogue is tripped by a fault."
+		add(wholePlan, promise, catalogue.Check{Name: "no gap", Sentence: promise})
+	}
+	if s.Repeat > 0 {
+		promise := fmt.Sprintf("Without a fault every case passes, %d times in a row.", s.Repeat)
+		add(Row{}.Name(), promise, catalogue.Check{Name: nothingElse, Sentence: promise})
+	}
+	for _, row := range s.Rows {
+		var checks []catalogue.Check
+		for _, t := range row.Trips {
+			checks = append(checks, catalogue.Check{Name: t.String(), Sentence: "The fault breaks this check, in this way."})
+		}
+		checks = append(checks, catalogue.Check{Name: nothingElse, Sentence: "Every other check passes, or stands after one that broke."})
+		add(row.Name(), fmt.Sprintf("The fault %s is caught.", row.Fault), checks...)
+	}
+	return list
+}
+
+// Run runs the selection and gives what came of each of its cases.
+func (s Selection) Run(ctx context.Context, o Options) []report.Case {
+	if o.Parallel == 0 {
+		o.Parallel = runtime.NumCPU()
+	}
+	rows := map[string]Row{}
+	for _, row := range s.Rows {
+		rows[row.Name()] = row
+	}
+	work := pool.NewWithResults[report.Case]().WithMaxGoroutines(o.Parallel)
+	for _, c := range s.Cases() {
+		work.Go(func() report.Case {
+			r := cases.NewRecorder(ctx, c, o.RunID, o.Emit)
+			switch c.Name {
+			case wholePlan:
+				r.Check("", c.Checks[0].Name, func() cases.Finding { return judgeGaps(s.Rows) })
+			case Row{}.Name():
+				r.Check("", nothingElse, func() cases.Finding { return o.clean(ctx, s.Repeat) })
+			default:
+				o.row(ctx, rows[c.Name], r)
+			}
+			return r.Finish()
+		})
+	}
+	return work.Wait()
+}
+
+func judgeGaps(plan []Row) cases.Finding {
+	if open := gaps(plan); len(open) > 0 {
+		return cases.Broken("", strings.Join(open, "; "), "give the fault a row in internal/selftest, or the check a fault")
+	}
+	return cases.Passed("none")
+}
+
+// clean runs every case without a fault, again and again.
+func (o Options) clean(ctx context.Context, repeat int) cases.Finding {
+	var all []string
+	for _, c := range step.Catalogue() {
+		all = append(all, c.ID())
+	}
+	for i := range repeat {
+		r, err := o.run(ctx, Row{Cases: all}, fmt.Sprintf("none-%d", i+1))
+		if err != nil {
+			return cases.Unclear("", err.Error(), nextRun)
+		}
+		if r.Verdict != report.Pass {
+			return cases.Broken("", fmt.Sprintf("run %d: %s", i+1, r.Sentence()), nextReport(o.Folder, fmt.Sprintf("none-%d", i+1)))
+		}
+	}
+	return cases.Passed(fmt.Sprintf("%d runs of %d cases", repeat, len(all)))
+}
+
+const nextRun = "run it again; `parity egress --standin` shows more"
+
+func nextReport(folder, name string) string {
+	return "see the report in " + filepath.Join(folder, name)
+}
+
+// row runs a row once, and checks that it broke what it was to break.
+func (o Options) row(ctx context.Context, row Row, r *cases.Recorder) {
+	folder := strings.ReplaceAll(row.Name(), "/", "-")
+	ran, err := o.run(ctx, row, folder)
+	seen := seen(ran)
+	shown := "nothing broke"
+	if len(seen) > 0 {
+		var list []string
+		for _, t := range seen {
+			list = append(list, t.String())
+		}
+		shown = "what broke: " + strings.Join(list, "; ")
+	}
+	for _, t := range row.Trips {
+		r.Check("", t.String(), func() cases.Finding {
+			switch {
+			case err != nil:
+				return cases.Unclear("", err.Error(), nextRun)
+			case !slices.Contains(seen, t):
+				return cases.Broken("", shown, "the fault is not caught as the plan says: "+nextReport(o.Folder, folder))
+			}
+			return cases.Passed(shown)
+		})
+	}
+	r.Check("", nothingElse, func() cases.Finding {
+		extra := slices.DeleteFunc(slices.Clone(seen), func(t Trip) bool { return slices.Contains(row.Trips, t) })
+		switch {
+		case err != nil:
+			return cases.Unclear("", err.Error(), nextRun)
+		case len(extra) > 0:
+			return cases.Broken("", shown, fmt.Sprintf("%s broke too: %s", extra[0], nextReport(o.Folder, folder)))
+		case ran.Verdict == report.Pass, ran.ExitCode == 0:
+			return cases.Broken("", fmt.Sprintf("the verdict %s and the exit code %d", ran.Verdict, ran.ExitCode), "checks broke and the run passed: "+nextReport(o.Folder, folder))
+		}
+		return cases.Passed(fmt.Sprintf("the run's verdict is %s, its exit code %d", ran.Verdict, ran.ExitCode))
+	})
+}
+
+// rowDeadline bounds the run of a row. It takes seconds on the stand-in, and a minute or two on emulated microVMs.
+const rowDeadline = 15 * time.Minute
+
+// run runs the cases of a row in a lab of their own.
+func (o Options) run(ctx context.Context, row Row, name string) (report.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, rowDeadline)
+	defer cancel()
+	dir := filepath.Join(o.Folder, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return report.Report{}, err
+	}
+	options := run.Options{
+		Version: "selftest", KVM: o.KVM, Tools: o.Tools,
+		Lab: lab.Options{Cache: o.Cache}, Labs: 1, Report: dir, Fault: row.Fault, Patience: row.Patience,
+	}
+	for _, id := range row.Cases {
+		c, ok := step.Catalogue().ByID(id)
+		if !ok {
+			return report.Report{}, fmt.Errorf("the plan names the case %q, which does not exist", id)
+		}
+		options.Cases = append(options.Cases, c)
+	}
+	p := progress.New(io.Discard, false, time.Now())
+	defer p.Close()
+	return run.Run(ctx, options, p, nil)
+}
+
+// seen lists what broke in a run.
+func seen(r report.Report) []Trip {
+	var trips []Trip
+	for _, c := range r.Cases {
+		for _, check := range c.Checks {
+			if check.Broke() {
+				trips = append(trips, Trip{c.ID, check.Phase, check.Name, check.Verdict})
+			}
+		}
+		if len(c.Problems) > 0 {
+			trips = append(trips, problem(c.ID))
+		}
+	}
+	if len(r.Problems) > 0 {
+		trips = append(trips, Trip{Verdict: report.Inconclusive})
+	}
+	return trips
+}

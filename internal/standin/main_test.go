@@ -1,0 +1,83 @@
+package standin_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"dagger/parity/internal/fault"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/standin"
+)
+
+// programs is a folder with Parity's own programs.
+var programs string
+
+// The tests run in a native lab, and the test program is the stand-in when it is called by its name.
+func TestMain(m *testing.M) {
+	lab.Reexec()
+	if standin.Called(os.Args[0]) {
+		os.Exit(standin.Main(os.Args[1:]))
+	}
+	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" {
+		os.Exit(m.Run())
+	}
+	code, err := inLab()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the tests' lab:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func inLab() (int, error) {
+	cache, err := os.MkdirTemp("", "parity-standin-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(cache)
+	bin := filepath.Join(cache, "bin")
+	build := exec.Command("go", "build", "-o", bin+"/", "dagger/parity/cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%w: %s", err, out)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return 0, err
+	}
+	env := append(os.Environ(), "PARITY_TEST_PROGRAMS="+bin, "PARITY_BIN="+bin)
+	res, err := lab.Run(context.Background(), lab.Options{
+		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: env, Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
+	})
+	return res.ExitCode, err
+}
+
+// program gives the path of the stand-in, as an msb that has the fault.
+func program(t *testing.T, f fault.Fault) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	link, msb := filepath.Join(dir, standin.Program), filepath.Join(dir, "msb")
+	if err := os.Symlink(self, link); err != nil {
+		t.Fatal(err)
+	}
+	// Under the race detector each of the many processes would sleep for a second before it ends.
+	script := fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 %s=%s exec %s \"$@\"\n", fault.Env, f, shellescape.Quote(link))
+	if err := os.WriteFile(msb, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return msb
+}
