@@ -199,6 +199,11 @@ func (b bench) life(t *testing.T) {
 	if code, ok := proc.ExitCode(err); !ok || code != 23 || string(res.Stdout) != want || string(res.Stderr) != "err\n" {
 		t.Errorf("exec gives %d %v, %q, %q", code, err, res.Stdout, res.Stderr)
 	}
+	as := msb.ExecOptions{User: "root", Workdir: "/opt", Env: map[string]string{"WORD": "c"}}
+	if res, err = proc.Run(ctx, c.ExecCmdAs("life", as, []string{"sh", "-c", "echo $WORD $FROM_IMAGE; id -un; pwd"})); err != nil ||
+		string(res.Stdout) != "c 1\nroot\n/opt\n" {
+		t.Errorf("exec as another user gives %q, %v", res.Stdout, err)
+	}
 	for what, argv := range map[string][]string{
 		"a program that is missing":     {"no-such-program"},
 		"a file that is not executable": {"/etc/passwd"},
