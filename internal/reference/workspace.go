@@ -117,30 +117,55 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 		return w, "", fmt.Errorf("workspace %q is of the folder %s, not %s: delete it first", w.ID, w.Source.LocalFolder, folder)
 	}
 	w.OwnOptions = merged(w.OwnOptions, own)
+	if !known {
+		defer func() { err = errors.Join(err, s.forget(w.ID)) }()
+	}
 	present := merged(p.Options, w.OwnOptions)
-	d, err := openDriver(p.Source, present)
+	asNew := w
+	asNew.Provider.Source = p.Source
+	if _, err := s.openAs(asNew, s.providerManifest(p.Name), present); err != nil {
+		return w, "", err
+	}
+	if known && w.Made && !f.recreate {
+		m, found, err := startMade(ctx, s, w)
+		if err != nil {
+			return w, "", err
+		}
+		if found {
+			if len(own) > 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
+			}
+			return w, m.ID, nil
+		}
+	}
+	w = asNew
+	d, err := s.openToMake(ctx, w, present)
 	if err != nil {
 		return w, "", err
 	}
-	var m driver.Machine
-	found := false
+	defer release(d)
+	replace := false
 	if known {
-		if m, found, err = d.Find(ctx, w.UID); err != nil {
+		if _, replace, err = d.Find(ctx, w.UID); err != nil {
 			return w, "", err
 		}
 	}
-	if !found || !w.Made || f.recreate {
-		w.Provider.Options = present
-		machine, err = remake(ctx, c, s, d, &w, f.devcontainer, found)
-		return w, machine, err
+	w.Provider.Options = present
+	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, replace)
+	return w, machine, err
+}
+
+// startMade starts the machine that a workspace has, if there is one and it does not run.
+func startMade(ctx context.Context, s state, w workspace) (m driver.Machine, found bool, err error) {
+	d, err := s.openToStart(ctx, w)
+	if err != nil {
+		return m, false, err
 	}
-	if len(own) > 0 {
-		fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
-	}
-	if !m.Running {
+	defer release(d)
+	if m, found, err = d.Find(ctx, w.UID); err == nil && found && !m.Running {
 		err = d.Start(ctx, w.UID)
 	}
-	return w, m.ID, err
+	return m, found, err
 }
 
 // remake makes a workspace's machine, in place of the one it has, and gives its id. A kill at any point leaves a record from which up and delete go on.
@@ -160,6 +185,9 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		w.RemoteFolder = "/workspaces/" + filepath.Base(w.Source.LocalFolder)
 	}
 	w.Made = false
+	if err := s.keepManifest(*w); err != nil {
+		return "", err
+	}
 	if err := write(s.workspaceFile(w.ID), w); err != nil {
 		return "", err
 	}
@@ -225,14 +253,6 @@ func openedAlone(ctx context.Context, id string) (s state, w workspace, d driver
 	return s, w, d, unlock, err
 }
 
-// open gives a workspace's record and its driver.
-func (s state) open(id string) (w workspace, d driver.Driver, err error) {
-	if w, err = s.workspace(id); err == nil {
-		d, err = openDriver(w.Provider.Source, w.Provider.Options)
-	}
-	return w, d, err
-}
-
 // stateOf asks for a workspace's state.
 func stateOf(ctx context.Context, d driver.Driver, w workspace) (string, error) {
 	m, found, err := d.Find(ctx, w.UID)
@@ -259,6 +279,7 @@ func workspaceSSH() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer release(d)
 			if user != "" && user != w.RemoteUser {
 				return fmt.Errorf("--user: the commands of workspace %q run as %q; set remoteUser in devcontainer.json and recreate it", w.ID, w.RemoteUser)
 			}
@@ -294,6 +315,7 @@ func workspaceStop() *cobra.Command {
 			return err
 		}
 		defer unlock()
+		defer release(d)
 		if err := d.Stop(ctx, w.UID); err != nil {
 			return fmt.Errorf("stop workspace %q: %w", w.ID, err)
 		}
@@ -317,6 +339,7 @@ func workspaceStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer release(d)
 			state, err := stateOf(ctx, d, w)
 			if err != nil {
 				return err
@@ -354,6 +377,7 @@ func workspaceDelete() *cobra.Command {
 				return err
 			}
 			defer unlock()
+			defer release(d)
 			// The record goes last: as long as there may be a machine, there is a record of it.
 			if err := d.Delete(ctx, w.UID); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)

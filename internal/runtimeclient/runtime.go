@@ -172,7 +172,10 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 	case cause != nil && !errors.Is(cause, errTooSlow):
 		e.Why, e.Err = "", cause
 	case r.process.running == nil:
-		e.Why = NotStarted
+		var child *proc.Error // its text has the command once more
+		if e.Why = NotStarted; errors.As(err, &child) && child.Cause != nil {
+			e.Err = child.Cause
+		}
 	case cause != nil && r.Calls != nil:
 		e.Why, e.Err = TooSlow, fmt.Errorf("expected an answer of Info within %s of the start, seen none", c.StartDeadline)
 	case cause != nil:
