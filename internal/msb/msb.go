@@ -31,8 +31,11 @@ type Client struct {
 	Observe func(operation string, elapsed time.Duration, err error)
 }
 
-// ErrNotFound is what an error about a sandbox that does not exist is.
-var ErrNotFound = errors.New("sandbox not found")
+// ErrNotFound is what an error about a sandbox that does not exist is, and ErrExists that of a create whose name is taken.
+var (
+	ErrNotFound = errors.New("sandbox not found")
+	ErrExists   = errors.New("sandbox already exists")
+)
 
 // Status is a sandbox's state in msb's own words.
 type Status string
@@ -131,7 +134,7 @@ func (c *Client) Doctor(ctx context.Context) error {
 	return err
 }
 
-// Create creates a sandbox and boots it. It fails if there is one of that name.
+// Create creates a sandbox and boots it. The error of one whose name is taken is ErrExists.
 func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 	args := []string{"create", "--name", o.Name}
 	if o.CPUs > 0 {
@@ -289,6 +292,9 @@ func (c *Client) runCmd(ctx context.Context, operation string, cmd proc.Cmd) (pr
 	res, err := proc.Run(ctx, cmd)
 	if err != nil && operation != "exec" && strings.Contains(string(res.Stderr), "not found") && strings.Contains(string(res.Stderr), "sandbox") {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if err != nil && operation == "create" && strings.Contains(string(res.Stderr), "already exists") {
+		err = fmt.Errorf("%w: %w", ErrExists, err)
 	}
 	if c.Observe != nil {
 		c.Observe(operation, time.Since(started), err)

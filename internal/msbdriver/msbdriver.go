@@ -62,8 +62,11 @@ func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) 
 	}
 	began := time.Now().Truncate(time.Second) // msb's time stamps may have no fractions
 	err := d.MSB.Create(ctx, create)
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
 		return create.Name, err
+	case errors.Is(err, msb.ErrExists): // and not by its time alone: it may have been made in this very second
+		return create.Name, fmt.Errorf("%w: %w", driver.ErrExists, err)
 	}
 	m, found, lookErr := d.Find(ctx, workspace)
 	switch {

@@ -53,8 +53,9 @@ const (
 	Crashed      = "crashed"       // it ended before it was ready
 	TooSlow      = "too slow"      // it was not ready at the deadline
 	BadHandshake = "bad handshake" // what it said first is no handshake, or leads nowhere
-	WrongVersion = "wrong version" // of the protocol, or of the API
-	FailedInfo   = "failed Info"   // Info failed, or lacks what it must have
+	WrongVersion = "wrong version" // of the protocol
+	WrongAPI     = "wrong API"     // of another major version
+	FailedInfo   = "failed Info"   // Info failed, did not answer, or lacks what it must have
 )
 
 // StartError says why a runtime did not start. Why is empty when the caller's context was over first.
@@ -177,7 +178,7 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 			e.Err = child.Cause
 		}
 	case cause != nil && r.Calls != nil:
-		e.Why, e.Err = TooSlow, fmt.Errorf("expected an answer of Info within %s of the start, seen none", c.StartDeadline)
+		e.Why, e.Err = FailedInfo, fmt.Errorf("expected an answer of Info within %s of the start, seen none", c.StartDeadline)
 	case cause != nil:
 		e.Why, e.Err = TooSlow, fmt.Errorf("expected a handshake on standard output within %s, seen none", c.StartDeadline)
 	case ended && !spoke:
@@ -187,7 +188,7 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 	case r.Calls != nil && r.Info == nil && unreachable(err):
 		e.Why = BadHandshake
 	case r.Calls != nil && r.Info != nil && r.Info.GetApiMajor() != pb.APIMajor:
-		e.Why = WrongVersion
+		e.Why = WrongAPI
 	case r.Calls == nil:
 		fields := strings.Split(line, "|")
 		const form = "1|1|unix|PATH|grpc|"
@@ -242,4 +243,10 @@ func (r *Runtime) Close() {
 		r.client.Kill()
 		_ = r.process.Kill(context.Background())
 	})
+}
+
+// EndedItself tells, once the runtime is closed, whether it ended because it was asked to and not because it was made to.
+func (r *Runtime) EndedItself() bool {
+	_, ended := r.process.crashed()
+	return ended
 }

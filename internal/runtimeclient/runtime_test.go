@@ -197,9 +197,9 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		"much garbage":         {script("#!/bin/sh\nhead -c 300000 /dev/zero; sleep 600\n"), runtimeclient.BadHandshake, []string{"expected a handshake"}},
 		"another protocol":     {command(t, runtimefake.WrongProtocol), runtimeclient.WrongVersion, []string{`expected protocol version 1, seen "2"`}},
 		"dead address":         {command(t, runtimefake.DeadAddress), runtimeclient.BadHandshake, []string{"/nonexistent"}},
-		"another API":          {command(t, runtimefake.WrongAPI), runtimeclient.WrongVersion, []string{"expected a runtime of API version 1, seen version 2.1"}},
+		"another API":          {command(t, runtimefake.WrongAPI), runtimeclient.WrongAPI, []string{"expected a runtime of API version 1, seen version 2.1"}},
 		"incomplete Info":      {command(t, runtimefake.InfoIncomplete), runtimeclient.FailedInfo, []string{"expected driver_name"}},
-		"Info hangs":           {late(runtimefake.InfoHangs), runtimeclient.TooSlow, []string{"within 500ms"}},
+		"Info hangs":           {late(runtimefake.InfoHangs), runtimeclient.FailedInfo, []string{"within 500ms"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -434,10 +434,12 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 }
 
 func TestCloseEndsARuntimeThatDoesNotWantTo(t *testing.T) {
-	r := start(t, command(t, runtimefake.IgnoresShutdown))
-	r.Close()
-	if running(r.PID()) {
-		t.Errorf("process %d is there after Close", r.PID())
+	for fault, itself := range map[runtimefake.Fault]bool{"": true, runtimefake.IgnoresShutdown: false} {
+		r := start(t, command(t, fault))
+		r.Close()
+		if running(r.PID()) || r.EndedItself() != itself {
+			t.Errorf("fault %q: process %d is there: %v; it ended itself: %v", fault, r.PID(), running(r.PID()), r.EndedItself())
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	pb "dagger/parity/internal/runtimeproto"
 )
@@ -22,7 +21,6 @@ type faultyExec struct {
 	fault Fault
 
 	mu      sync.Mutex // of what the sending side keeps
-	held    []*pb.ExecServerMessage
 	started bool
 	closed  bool
 	lost    bool
@@ -32,12 +30,20 @@ type faultyExec struct {
 func (s *faultyExec) Recv() (*pb.ExecClientMessage, error) {
 	for {
 		m, err := s.BidiStreamingServer.Recv()
+		if errors.Is(err, io.EOF) && s.fault == NoFrameHangs && !s.started {
+			<-s.Context().Done()
+			return nil, s.Context().Err()
+		}
 		if errors.Is(err, io.EOF) && s.fault == EndWithoutClose && !s.closed {
 			s.release()
 			return &pb.ExecClientMessage{Payload: &pb.ExecClientMessage_CloseStdin{CloseStdin: &pb.CloseStdin{}}}, nil
 		}
 		if err != nil {
 			return m, err
+		}
+		if !s.started && (m.GetCloseStdin() != nil && s.fault == CloseFirstHangs || m.GetStdin() != nil && s.fault == StdinFirstHangs) {
+			<-s.Context().Done()
+			return nil, s.Context().Err()
 		}
 		again, after, n := s.started, s.closed, len(m.GetStdin())
 		isStdin := false
@@ -50,14 +56,16 @@ func (s *faultyExec) Recv() (*pb.ExecClientMessage, error) {
 			if s.fault == TTYAccepted {
 				m.GetStart().Tty = false
 			}
+			if s.fault == NoArgvAccepted && len(m.GetStart().GetArgv()) == 0 {
+				m.GetStart().Argv = []string{"sleep", "600"}
+			}
 			if s.fault == ExecCrashes {
 				os.Exit(9)
 			}
 		case *pb.ExecClientMessage_Stdin:
 			isStdin = true
-			if !again && s.fault == StdinFirstHangs {
-				<-s.Context().Done()
-				return nil, s.Context().Err()
+			if n == 1 && s.fault == SmallFrameRefused {
+				m.Payload = &pb.ExecClientMessage_Stdin{}
 			}
 		case *pb.ExecClientMessage_CloseStdin:
 			s.release()
@@ -97,44 +105,22 @@ func (s *faultyExec) Send(m *pb.ExecServerMessage) error {
 			return nil
 		}
 	case ExecByteLost:
-		if d := m.GetStdout(); len(d.GetData()) > 1 && !s.lost {
+		if d := m.GetStdout(); len(d.GetData()) > 1000 && !s.lost {
 			s.lost = true
 			d.Data = d.Data[1:]
 		}
-	case ExecFramesLarge:
-		return s.sendLarge(m)
-	case ExecTakesTurns:
+	case ExecTakesTurns, ExecWaitsForInput:
 		s.mu.Lock()
 		if !s.closed && s.inputs == nil {
 			s.inputs = make(chan struct{})
 		}
 		wait := s.inputs
 		s.mu.Unlock()
-		if wait != nil && m.GetExit() == nil {
+		if wait != nil && (m.GetExit() == nil) == (s.fault == ExecTakesTurns) {
 			select {
 			case <-wait:
 			case <-s.Context().Done():
 			}
-		}
-	}
-	return s.BidiStreamingServer.Send(m)
-}
-
-// sendLarge makes one frame of many.
-func (s *faultyExec) sendLarge(m *pb.ExecServerMessage) error {
-	if d := m.GetStdout(); d != nil && len(s.held) < 3 {
-		s.held = append(s.held, proto.Clone(m).(*pb.ExecServerMessage))
-		return nil
-	}
-	if len(s.held) > 0 {
-		var all []byte
-		for _, h := range s.held {
-			all = append(all, h.GetStdout().GetData()...)
-		}
-		s.held = nil
-		err := s.BidiStreamingServer.Send(&pb.ExecServerMessage{Payload: &pb.ExecServerMessage_Stdout{Stdout: &pb.OutputChunk{Data: all}}})
-		if err != nil {
-			return err
 		}
 	}
 	return s.BidiStreamingServer.Send(m)

@@ -57,6 +57,9 @@ const (
 	BooleanYesAccepted   Fault = "boolean-yes-accepted"
 	NumberUnchecked      Fault = "number-unchecked"
 	DurationUnchecked    Fault = "duration-unchecked"
+	PreflightFails       Fault = "preflight-fails"
+	AnyImageRuns         Fault = "any-image-runs"
+	RunNothing           Fault = "run-nothing"
 )
 
 // The faults of Exec.
@@ -67,7 +70,6 @@ const (
 	ExecSignalLost    Fault = "exec-signal-lost"
 	ExecNoExit        Fault = "exec-no-exit"
 	ExecByteLost      Fault = "exec-byte-lost"
-	ExecFramesLarge   Fault = "exec-frames-large"
 	ExecTakesTurns    Fault = "exec-takes-turns" // no output before the whole input
 	ExecCrashes       Fault = "exec-crashes"
 	CancelIgnored     Fault = "cancel-ignored"
@@ -80,6 +82,15 @@ const (
 	CloseTwice        Fault = "close-twice"
 	EndWithoutClose   Fault = "end-without-close"
 	FrameWithoutValue Fault = "frame-without-value"
+	CloseFirstHangs   Fault = "close-first-hangs"
+	NoFrameHangs      Fault = "no-frame-hangs"
+	NoArgvAccepted    Fault = "no-argv-accepted"
+	SmallFrameRefused Fault = "small-frame-refused"
+	ExecMissingRuns   Fault = "exec-missing-runs"
+	ExecJoinsArgv     Fault = "exec-joins-argv"
+	ExecEnvLost       Fault = "exec-env-lost"
+	ExecWaitsForInput Fault = "exec-waits-for-input"
+	ExecLostAtRestart Fault = "exec-lost-at-restart"
 )
 
 // Faults lists every fault.
@@ -90,9 +101,10 @@ func Faults() []Fault {
 		ArchitectureUnknown, FindMissingFails, FindTimeWrong, FindStatusWrong, RunTwice, RunStopped, StartRunningFails, StartMissingSucceeds,
 		StartDoesNothing, StopStoppedFails, StopDoesNothing, DeleteMissingFails, DeleteDoesNothing, ErrorWithoutDetail, ErrorOtherCode,
 		LogsMissing, LogsNeverEnd, BooleanOneRefused, BooleanYesAccepted, NumberUnchecked, DurationUnchecked,
-		ExecBoots, ExecMergesStderr, ExecCodeLost, ExecSignalLost, ExecNoExit, ExecByteLost, ExecFramesLarge, ExecTakesTurns, ExecCrashes,
+		ExecBoots, ExecMergesStderr, ExecCodeLost, ExecSignalLost, ExecNoExit, ExecByteLost, ExecTakesTurns, ExecCrashes,
 		CancelIgnored, TTYAccepted, StdinFirstHangs, StartTwice, EmptyFrame, LargeFrame, StdinAfterClose, CloseTwice, EndWithoutClose,
-		FrameWithoutValue,
+		FrameWithoutValue, CloseFirstHangs, NoFrameHangs, NoArgvAccepted, SmallFrameRefused, ExecMissingRuns, ExecJoinsArgv, ExecEnvLost,
+		ExecWaitsForInput, ExecLostAtRestart, PreflightFails, AnyImageRuns, RunNothing,
 	}
 }
 
@@ -122,9 +134,9 @@ func (f Fault) beforeHandshake() (code int, done bool) {
 	return 0, false
 }
 
-// afterServing misbehaves once the host has asked for the end.
+// afterServing misbehaves once the host has asked for the end. Only the first processes do, or a test would take minutes.
 func (f Fault) afterServing() {
-	if f == IgnoresShutdown {
+	if f == IgnoresShutdown && starts <= 3 {
 		signal.Ignore(syscall.SIGTERM)
 		time.Sleep(time.Hour)
 	}
@@ -166,6 +178,9 @@ func (f *faulty) Info(ctx context.Context, r *pb.InfoRequest) (*pb.InfoResponse,
 }
 
 func (f *faulty) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.PreflightResponse, error) {
+	if f.fault == PreflightFails {
+		return nil, pb.ToStatus(pb.Errorf(pb.Unavailable, "the weather is not right"))
+	}
 	if f.fault == BooleanOneRefused && os.Getenv("MICROSANDBOX_BLOCK_EGRESS") == "1" {
 		return nil, pb.ToStatus(pb.Errorf(pb.InvalidArgument, "option MICROSANDBOX_BLOCK_EGRESS: expected true or false"))
 	}

@@ -40,6 +40,7 @@ func Main() int {
 		fmt.Fprintf(os.Stderr, "%s=%s: there is no such fault\n", EnvFault, f)
 		return 2
 	}
+	starts = countStart(os.Getenv(EnvState))
 	if code, done := f.beforeHandshake(); done {
 		return code
 	}
@@ -51,6 +52,23 @@ func Main() int {
 	}
 	f.afterServing()
 	return 0
+}
+
+// starts is how many processes of the fake the state's folder has seen, this one included.
+var starts int
+
+func countStart(dir string) int {
+	log, err := os.OpenFile(filepath.Join(dir, "starts"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0
+	}
+	defer log.Close()
+	_, _ = log.WriteString("x")
+	info, err := log.Stat()
+	if err != nil {
+		return 0
+	}
+	return int(info.Size())
 }
 
 // Fake is a runtime whose machines are files in Dir.
@@ -71,6 +89,7 @@ type record struct {
 	Created time.Time
 	Env     map[string]string
 	Logs    string
+	Again   bool // it was started again
 }
 
 func (f *Fake) file(workspace string) string {
@@ -134,11 +153,14 @@ func (f *Fake) Run(ctx context.Context, r *pb.RunImageRequest) error {
 	if err := f.Preflight(ctx); err != nil {
 		return err
 	}
-	if strings.Contains(r.GetImage(), "no-such-image") {
+	if strings.Contains(r.GetImage(), "no-such-image") && f.Fault != AnyImageRuns {
 		return pb.Errorf(pb.NotFound, "there is no image %s", r.GetImage())
 	}
 	if _, err := f.read(r.GetWorkspaceId()); err == nil && f.Fault != RunTwice {
 		return fmt.Errorf("%w: %s", driver.ErrExists, r.GetWorkspaceId())
+	}
+	if f.Fault == RunNothing {
+		return nil
 	}
 	m := record{Image: r.GetImage(), Running: f.Fault != RunStopped, Created: time.Now(), Env: r.GetEnvironment()}
 	if r.GetEntrypoint() != "" && slices.Contains(r.GetArgs(), "-c") { // what it says, as far as a fake can tell
@@ -163,7 +185,7 @@ func (f *Fake) Start(_ context.Context, workspace string) error {
 	case f.Fault == StartDoesNothing:
 		return nil
 	}
-	r.Running = true
+	r.Running, r.Again = true, true
 	return f.write(workspace, r)
 }
 
@@ -199,8 +221,14 @@ func (f *Fake) Delete(_ context.Context, workspace string) error {
 // Exec implements runtimeserver.Runtime.
 func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) (*pb.ExecExit, error) {
 	r, err := f.read(start.GetWorkspaceId())
+	if f.Fault == ExecMissingRuns && err != nil {
+		return &pb.ExecExit{}, nil
+	}
 	if err != nil {
 		return nil, err
+	}
+	if f.Fault == ExecLostAtRestart && r.Again {
+		return nil, errors.New("the machine's door is locked")
 	}
 	if !r.Running && f.Fault != ExecBoots {
 		return nil, pb.Errorf(pb.FailedPrecondition, "the machine of %s is stopped", start.GetWorkspaceId())
@@ -211,8 +239,14 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
 	}
-	if f.Fault == ExecMergesStderr {
+	switch f.Fault {
+	case ExecMergesStderr:
 		cmd.Stderr = s.Out
+	case ExecEnvLost:
+		cmd.Env = os.Environ()
+	case ExecJoinsArgv:
+		cmd.Argv = strings.Fields(strings.Join(start.GetArgv()[min(3, len(start.GetArgv())):], " "))
+		cmd.Argv = append(slices.Clone(start.GetArgv()[:min(3, len(start.GetArgv()))]), cmd.Argv...)
 	}
 	run := ctx
 	if f.Fault == CancelIgnored {
@@ -230,14 +264,15 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 	_, err = p.Wait()
 	code, exited := proc.ExitCode(err)
 	switch {
-	case err == nil || f.Fault == ExecCodeLost && code < 128:
+	case err == nil || f.Fault == ExecCodeLost && exited && code < 128:
 		return &pb.ExecExit{}, nil
 	case !exited:
 		return nil, err
-	case code > 128 && f.Fault != ExecSignalLost:
-		return &pb.ExecExit{ExitCode: int32(code), Signal: syscall.Signal(code - 128).String()}, nil
-	case code > 128:
+	case code <= 128 || code > 128+64: // it exited by itself
+	case f.Fault == ExecSignalLost:
 		return &pb.ExecExit{}, nil
+	default:
+		return &pb.ExecExit{ExitCode: int32(code), Signal: syscall.Signal(code - 128).String()}, nil
 	}
 	return &pb.ExecExit{ExitCode: int32(code)}, nil
 }

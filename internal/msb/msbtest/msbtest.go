@@ -177,8 +177,8 @@ func (b bench) life(t *testing.T) {
 	if err := c.Create(ctx, create); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(ctx, create); err == nil {
-		t.Error("a second create of one name succeeded")
+	if err := c.Create(ctx, create); !errors.Is(err, msb.ErrExists) {
+		t.Errorf("a second create of one name gives %v", err)
 	}
 
 	box, err := c.Inspect(ctx, "life")
