@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,8 @@ var programs string
 func TestMain(m *testing.M) {
 	lab.Reexec()
 	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" {
+		flag.Parse()
+		_ = flag.Set("test.parallel", "8") // the faults are waited for more than computed
 		os.Exit(m.Run())
 	}
 	code, err := inLab()
@@ -86,6 +89,7 @@ func run(t *testing.T, o conformance.Options) (failed []string, notReached int) 
 		t.Errorf("%d of %d results were told", len(told), len(results))
 	}
 	for i, r := range results {
+		t.Logf("%-12s %6.2fs %s", r.Verdict, r.Elapsed.Seconds(), r.Name)
 		if name := conformance.Names()[i][0]; r.Name != name {
 			t.Errorf("result %d is of %q and not of %q", i, r.Name, name)
 		}

@@ -20,8 +20,9 @@ import (
 
 // The checks that others stand on.
 const (
-	exits  = "Exec: exactly one exit, and last"
-	echoes = "Exec: bytes come back unchanged"
+	exits     = "Exec: exactly one exit, and last"
+	echoes    = "Exec: bytes come back unchanged"
+	exitCodes = "Exec: exit codes"
 )
 
 var noStreams driver.Streams
@@ -29,7 +30,7 @@ var noStreams driver.Streams
 func (s *suite) execChecks() []check {
 	return []check{
 		{exits, "The stream of Exec ends with one exit, after all output.", []string{isRunning}, s.asking(s.exits)},
-		{"Exec: exit codes", "The exit codes 0, 1, 23 and 200 of a command come in the exit, and the call succeeds.", []string{exits}, s.asking(s.exitCodes)},
+		{exitCodes, "The exit codes 0, 1, 23 and 200 of a command come in the exit, and the call succeeds.", []string{exits}, s.asking(s.exitCodes)},
 		{"Exec: a signal is no success", "A command that a signal ended has a signal in its exit, or an exit code that is not 0.",
 			[]string{exits}, s.asking(s.signal)},
 		{echoes, "What goes into cat comes out of it, whatever the bytes.", []string{exits}, s.asking(s.echo)},
@@ -40,8 +41,8 @@ func (s *suite) execChecks() []check {
 		{"Exec: standard error is apart", "What a command writes to its two outputs comes as stdout and as stderr.", []string{exits}, s.asking(s.stderr)},
 		{"Exec: much in both directions at once", "12 MiB go through cat while they come back, and no byte is lost.", []string{echoes}, s.asking(s.duplex)},
 		{"Exec: a command may end before its input", "A command that reads nothing and ends has its exit, while the client still sends.",
-			[]string{exits}, s.asking(s.earlyExit)},
-		{"Exec: a cancelled command ends", "When the client cancels, the command is ended, and the machine goes on.", []string{exits}, s.asking(s.cancelled)},
+			[]string{exitCodes}, s.asking(s.earlyExit)},
+		{"Exec: a cancelled command ends", "When the client cancels, the command is ended, and the machine goes on.", []string{exitCodes}, s.asking(s.cancelled)},
 	}
 }
 

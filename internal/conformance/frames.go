@@ -69,7 +69,7 @@ func (s *suite) frameChecks() []check {
 			return s.invalid(ctx, r, frames{withTTY()}, false)
 		}),
 	}, check{
-		"Exec: stdin of 1 and of 32768 bytes is fine", "Frames of stdin of the least and of the most bytes are taken.", []string{exits}, s.asking(s.frameSizes),
+		"Exec: stdin of 1 and of 32768 bytes is fine", "Frames of stdin of the least and of the most bytes are taken.", []string{echoes}, s.asking(s.frameSizes),
 	})
 }
 

@@ -62,7 +62,7 @@ func (s *suite) endChecks() []check {
 		{"Logs: as Info announces them", "With the capability, Logs gives what the machine's own process said, and ends; without it, Logs is Unimplemented.",
 			[]string{stops}, s.asking(s.logs)},
 		{starts, "Start of a stopped machine succeeds, and Find then says running.", []string{stops}, s.asking(s.startStopped)},
-		{"Exec: a machine that was started again", "A command runs in a machine that was stopped and started.", []string{starts, exits}, s.asking(s.execAgain)},
+		{"Exec: a machine that was started again", "A command runs in a machine that was stopped and started.", []string{starts, exitCodes}, s.asking(s.execAgain)},
 		{"Delete: the machine is gone", "Delete of a running machine succeeds, and Find then does not find it.", []string{makes}, s.asking(s.delete)},
 	}
 }

@@ -30,8 +30,6 @@ func (s *suite) processChecks() []check {
 		return func(ctx context.Context) (string, string, error) { return s.start(ctx, why) }
 	}
 	return []check{
-		{"process: it does not serve when it is run by hand",
-			"Without the cookie of the handshake in its environment, the program exits with an error and prints no handshake.", nil, s.byHand},
 		{runs, "The program can be run, and does not end before its handshake.", nil, start(runtimeclient.NotStarted, runtimeclient.Crashed)},
 		{inTime, "The handshake comes within 15 seconds of the start.", []string{runs}, start(runtimeclient.TooSlow)},
 		{isHandshake, "The first line on standard output is a handshake of go-plugin, and a gRPC server is where it says.",
@@ -40,6 +38,8 @@ func (s *suite) processChecks() []check {
 		{apiVersion, "Info says that the API's major version is 1.", []string{isVersion}, start(runtimeclient.WrongAPI)},
 		{infoComplete, "Info answers, has driver_name, driver_version, runtime_name and capabilities, and no unknown mount type or recreate mode.",
 			[]string{apiVersion}, start(runtimeclient.FailedInfo)},
+		{"process: it does not serve when it is run by hand",
+			"Without the cookie of the handshake in its environment, the program exits with an error and prints no handshake.", []string{infoComplete}, s.byHand},
 		{"process: it ends when it is asked to", "Asked to shut down, the runtime exits by itself within 2 seconds.", []string{infoComplete}, s.shutdown},
 		{"TargetArchitecture: amd64 or arm64", "TargetArchitecture names the architecture as Go does.", []string{infoComplete}, s.asking(s.architecture)},
 		{preflights, "With no option set, Preflight succeeds.", []string{infoComplete}, s.asking(s.preflight)},
@@ -65,7 +65,7 @@ func (s *suite) byHand(ctx context.Context) (expected, seen string, err error) {
 	case !exited && errors.Is(err, context.DeadlineExceeded):
 		return broken(expected, "it still ran after %s", s.Answer)
 	case !exited:
-		return expected, "it does not run at all, which another check is about: " + err.Error(), nil
+		return expected, "", err
 	}
 	return expected, seen, nil
 }

@@ -3,7 +3,6 @@ package runtimefake
 import (
 	"errors"
 	"io"
-	"os"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -58,9 +57,6 @@ func (s *faultyExec) Recv() (*pb.ExecClientMessage, error) {
 			}
 			if s.fault == NoArgvAccepted && len(m.GetStart().GetArgv()) == 0 {
 				m.GetStart().Argv = []string{"sleep", "600"}
-			}
-			if s.fault == ExecCrashes {
-				os.Exit(9)
 			}
 		case *pb.ExecClientMessage_Stdin:
 			isStdin = true

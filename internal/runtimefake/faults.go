@@ -110,6 +110,10 @@ func Faults() []Fault {
 
 // beforeHandshake misbehaves before the handshake, or instead of it: done is true when there is nothing left to do then.
 func (f Fault) beforeHandshake() (code int, done bool) {
+	h := pb.Handshake()
+	if os.Getenv(h.MagicCookieKey) != h.MagicCookieValue && f != ServesByHand {
+		return 0, false // that it is run by hand is another matter
+	}
 	switch f {
 	case CrashBeforeHandshake:
 		fmt.Fprintln(os.Stderr, "fake: no room for another machine")
@@ -126,7 +130,6 @@ func (f Fault) beforeHandshake() (code int, done bool) {
 		fmt.Println("1|1|unix|/nonexistent|grpc|")
 		time.Sleep(time.Hour)
 	case ServesByHand:
-		h := pb.Handshake()
 		_ = os.Setenv(h.MagicCookieKey, h.MagicCookieValue)
 	case OutlivesHost:
 		signal.Ignore(syscall.SIGTERM)

@@ -185,7 +185,7 @@ func (f *Fake) Start(_ context.Context, workspace string) error {
 	case f.Fault == StartDoesNothing:
 		return nil
 	}
-	r.Running, r.Again = true, true
+	r.Running, r.Again = true, r.Again || !r.Running
 	return f.write(workspace, r)
 }
 
@@ -232,6 +232,9 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 	}
 	if !r.Running && f.Fault != ExecBoots {
 		return nil, pb.Errorf(pb.FailedPrecondition, "the machine of %s is stopped", start.GetWorkspaceId())
+	}
+	if f.Fault == ExecCrashes {
+		os.Exit(9)
 	}
 	cmd := proc.Cmd{Argv: start.GetArgv(), Env: os.Environ(), Dir: start.GetWorkdir(), Stdin: s.In, Stdout: s.Out, Stderr: s.Err, RawStderr: true, EndWithParent: true}
 	for _, env := range []map[string]string{r.Env, start.GetEnvironment()} {
