@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"dagger/parity/internal/proc"
@@ -94,6 +95,7 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 		StartTimeout:     c.StartDeadline,
 		Logger:           hclog.NewNullLogger(),
 		SkipHostEnv:      true,
+		GRPCDialOptions:  []grpc.DialOption{grpc.WithInitialWindowSize(pb.FlowWindow), grpc.WithInitialConnWindowSize(pb.FlowWindow)},
 		SyncStdout:       &p.stderr, // what a runtime prints once the handshake is over belongs to its diagnostics
 		SyncStderr:       &p.stderr,
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {

@@ -265,8 +265,8 @@ func TestExecDeliversToASlowClient(t *testing.T) {
 	wait := make(chan struct{})
 	time.AfterFunc(3*time.Second, func() { close(wait) }) // longer than the server waits for output that nobody writes
 	out := &slow{wait: wait}
-	const size = 150_000
-	code, err := d.Exec(bounded(t), "w", []string{"/bin/sh", "-c", "head -c 150000 /dev/zero"}, driver.Streams{Out: out})
+	const size = pb.FlowWindow + 100_000 // what is on its way, in the pipe, and a little more
+	code, err := d.Exec(bounded(t), "w", []string{"head", "-c", strconv.Itoa(size), "/dev/zero"}, driver.Streams{Out: out})
 	if code != 0 || err != nil || out.Len() != size {
 		t.Errorf("%d bytes came of %d; %d, %v", out.Len(), size, code, err)
 	}
@@ -381,6 +381,27 @@ func TestNothingIsLeftWhenTheRuntimeIsKilled(t *testing.T) {
 	}
 	r.Close()
 	ended(t, r.PID())
+	ended(t, pid)
+}
+
+// What it started in its process group ends, although its own end came before.
+func TestNothingIsLeftOfARuntimeThatCrashes(t *testing.T) {
+	dir := t.TempDir()
+	path, pidFile := filepath.Join(dir, "runtime"), filepath.Join(dir, "pid")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nsleep 600 >/dev/null 2>&1 & echo $! >"+pidFile+"\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runtimeclient.Start(bounded(t), runtimeclient.Command{Path: path, Env: os.Environ()}); err == nil || !strings.Contains(err.Error(), "exited with code 3") {
+		t.Errorf("got %v", err)
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ended(t, pid)
 }
 

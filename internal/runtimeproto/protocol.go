@@ -24,6 +24,9 @@ const PluginName = "devsy-runtime"
 // MaxFrame is the most bytes that a frame of Exec or Logs may carry.
 const MaxFrame = 32 << 10
 
+// FlowWindow is how many bytes of a stream may be on their way: with gRPC's own 64 KiB, each frame but one waits for the other side.
+const FlowWindow = 1 << 20
+
 // The two states of a machine.
 const (
 	StatusRunning = "running"

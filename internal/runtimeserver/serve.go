@@ -56,7 +56,7 @@ func ServeService(s pb.RuntimeDriverServer) error {
 		HandshakeConfig:  handshake,
 		VersionedPlugins: pb.Plugins(s),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return plugin.DefaultGRPCServer(append(o,
+			return plugin.DefaultGRPCServer(append(o, grpc.InitialWindowSize(pb.FlowWindow), grpc.InitialConnWindowSize(pb.FlowWindow),
 				grpc.ChainUnaryInterceptor(calls.unary), grpc.ChainStreamInterceptor(calls.stream)))
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: stderr}),
