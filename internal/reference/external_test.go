@@ -192,8 +192,13 @@ func TestProviderAddFromAURL(t *testing.T) {
 	if res, code := e.run("provider", "add", e.URL+"/provider.yaml"); code != 0 {
 		t.Fatalf("%d, %s", code, res.Stderr)
 	}
+	// What the caller's environment has of the provider's options is not the workspace's.
+	e.Home.Extra = append(e.Home.Extra, "MICROSANDBOX_CPUS=7", "MICROSANDBOX_MEMORY=777")
 	_, err := e.up(subject.UpOptions{Provider: "from-manifest"}) // its name is the manifest's
 	e.must(err)
+	if create := e.asked("create"); len(create) != 1 || !strings.Contains(create[0], "--cpus 1 --memory 256M") {
+		t.Errorf("msb was asked for %q", create)
+	}
 	e.must(e.Delete(bounded(t), "w", true))
 }
 
@@ -227,6 +232,20 @@ func TestWrongProviders(t *testing.T) {
 	if res, _ := e.run("provider", "list", "--result-format", "json"); strings.TrimSpace(string(res.Stdout)) != "[]" {
 		t.Errorf("a provider was added: %s", res.Stdout)
 	}
+}
+
+// The runtime came here before the workspace's folder was looked at: without a workspace, it goes again.
+func TestAnUpThatComesToNothingLeavesNoRuntime(t *testing.T) {
+	e := newExternalBench(t)
+	e.must(e.ProviderAdd(bounded(t), e.manifest, "p", nil))
+	e.devcontainer(`{}`)
+	if _, err := e.up(subject.UpOptions{}); err == nil || !strings.Contains(err.Error(), `"image" is missing`) || e.requests.Load() != 1 {
+		t.Errorf("got %v after %d requests", err, e.requests.Load())
+	}
+	if left, _ := filepath.Glob(filepath.Join(e.Home.Dir, "*", "contexts", "default", "workspaces", "*")); len(left) > 0 {
+		t.Errorf("%q were left", left)
+	}
+	e.noRuntime()
 }
 
 // What cannot be trusted or does not run makes no machine, leaves no workspace, and says what is wrong.

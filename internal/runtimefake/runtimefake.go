@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-plugin"
+
 	"dagger/parity/internal/msbdriver"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/driver"
@@ -46,7 +48,12 @@ func Main() int {
 	}
 	fake := &Fake{Dir: os.Getenv(EnvState), Fault: f}
 	fake.options, fake.wrong = msbdriver.ParseEnvironment(os.Environ())
-	if err := runtimeserver.ServeService(&faulty{RuntimeDriverServer: runtimeserver.Service(fake), fault: f}); err != nil {
+	service := &faulty{RuntimeDriverServer: runtimeserver.Service(fake), fault: f}
+	if f == OutlivesHost { // the library does not look after its host, nor is it asked to here
+		plugin.Serve(&plugin.ServeConfig{HandshakeConfig: pb.Handshake(), VersionedPlugins: pb.Plugins(service), GRPCServer: plugin.DefaultGRPCServer})
+		return 0
+	}
+	if err := runtimeserver.ServeService(service); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
