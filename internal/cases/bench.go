@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
 )
 
@@ -23,12 +25,12 @@ const providerName = "parity"
 
 // Bench is what a case works with: the subject in a home of its own, MicroSandbox with a store of its own, and an image in it.
 type Bench struct {
-	Subject subject.CLI
-	MSB     *msb.Client
-	Image   string // the reference of the image, in MicroSandbox's store
+	Subject    subject.CLI
+	MSB        *msb.Client
+	Image      string // the reference of the image, in MicroSandbox's store
+	Workspaces string // a folder for the workspaces' folders
 
-	workspaces string   // a folder for the workspaces' folders
-	asked      []string // the ids of the workspaces that the subject was asked to bring up
+	asked []string // the ids of the workspaces that the subject was asked to bring up
 }
 
 // NewLink makes the link of a case in the lab's network and registers its removal.
@@ -44,9 +46,9 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 // NewBench makes a Bench below dir. When the case ends, every workspace is deleted by the subject, and whatever MicroSandbox still has
 // is removed.
 func NewBench(ctx context.Context, e Env, r *Recorder, dir string, c *Cleanup) (*Bench, error) {
-	b := &Bench{workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID}
+	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
-	for _, folder := range []string{b.workspaces, b.MSB.Home} {
+	for _, folder := range []string{b.Workspaces, b.MSB.Home} {
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return nil, err
 		}
@@ -107,7 +109,7 @@ func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, 
 
 // workspaceDir makes the folder of a workspace whose devcontainer.json names the case's image, if need be.
 func (b *Bench) workspaceDir(id string) (string, error) {
-	dir := filepath.Join(b.workspaces, id)
+	dir := filepath.Join(b.Workspaces, id)
 	config, err := json.Marshal(map[string]string{"image": b.Image})
 	if err != nil {
 		return "", err
@@ -159,7 +161,11 @@ func (b *Bench) removeAll(ctx context.Context) error {
 		}
 	}
 	if len(left) > 0 && err == nil {
-		err = fmt.Errorf("the subject left %d sandboxes behind its workspaces, %s among them; they were removed", len(left), left[0].Name)
+		names := make([]string, len(left))
+		for i, box := range left {
+			names[i] = box.Name
+		}
+		err = fmt.Errorf("after its workspaces were deleted, the subject left %s: %s; now removed", report.Count(len(left), "sandbox"), strings.Join(names, ", "))
 	}
 	return err
 }

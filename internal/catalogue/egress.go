@@ -72,6 +72,6 @@ func egressPhase(phase string, deny bool) []Check {
 		add("host-probe", "The host reaches the endpoint.")
 		add("public", "The workspace gets the endpoint's own bytes, and exactly one receipt has its nonce.")
 	}
-	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start, over SSH and by MicroSandbox's own exec.")
+	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start, and the guest is that of the sandbox.")
 	return checks
 }

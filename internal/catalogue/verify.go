@@ -93,8 +93,8 @@ func verifyCase(plan Case, c report.Case) []string {
 		}
 	}
 	if follows := c.Judge(); c.Verdict != follows {
-		add("its verdict is %q, and %q follows from its %d checks and %d problems",
-			c.Verdict, follows, len(c.Checks), len(c.Problems))
+		add("its verdict is %q, and %q follows from its %s and %s",
+			c.Verdict, follows, report.Count(len(c.Checks), "check"), report.Count(len(c.Problems), "problem"))
 	}
 	return problems
 }

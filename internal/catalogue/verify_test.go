@@ -73,7 +73,7 @@ func TestVerify(t *testing.T) {
 			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 36 checks and 0 problems`,
 		}},
 		"a pass with a problem": {func(r *report.Report) { r.Cases[1].Problems = []string{"clean-up failed"} }, []string{
-			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 36 checks and 1 problems`,
+			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 36 checks and 1 problem`,
 		}},
 		"a pass with zero checks": {func(r *report.Report) { r.Cases[0].Checks = nil }, []string{
 			"case contract/builtin/cli: check ssh/exit-code was planned once and is in the report 0 times",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // programs is the folder with the built programs.
@@ -77,8 +78,27 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"egress x", `unknown command "x"`},
 		{"egress --frob", "unknown flag: --frob; see parity egress --help"},
 		{"egress --labs many", `invalid argument "many" for "--labs"`},
-		{"egress --labs -1", "must not be negative"},
-		{"egress --timeout 0s", "--timeout must be above 0"},
+		{"egress --labs -1", "--labs -1: the minimum is 1"},
+		{"egress --labs 0", "--labs 0: the minimum is 1"},
+		{"egress --memory 0", "--memory 0: the minimum is 1024 MiB"},
+		{"egress --memory 1", "--memory 1: the minimum is 1024 MiB"},
+		{"egress --memory 1023", "--memory 1023: the minimum is 1024 MiB"},
+		{"egress --disk 0", "--disk 0: the minimum is 1 GiB"},
+		{"all --disk -1", "--disk -1: the minimum is 1 GiB"},
+		{"egress --memory 1024 --disk 1 --labs 1 --provider docker", "unknown provider"}, // the minimum itself is no error
+		{"egress --timeout 0s", "--timeout 0s: --timeout must be above 0"},
+		{"egress --report=", `--report "": the value is empty`},
+		{"egress --subject=", `--subject "": the value is empty`},
+		{"contract --subject=", `--subject "": the value is empty`},
+		{"egress --microsandbox=", `--microsandbox "": the value is empty`},
+		{"egress --microsandbox /x --microsandbox-sha256=", `--microsandbox-sha256 "": the value is empty`},
+		{"egress --provider=", `--provider "": the value is empty`},
+		{"egress --kvm=", `--kvm "": the value is empty`},
+		{"doctor --kvm=", `--kvm "": the value is empty`},
+		{"doctor --kvm=all", `--kvm "all": expected auto, native or emulated`},
+		{"doctor --microsandbox=", `--microsandbox "": the value is empty`},
+		{"lab --report= -- true", `--report "": the value is empty`},
+		{"lab --net= -- true", `--net "": the value is empty`},
 		{"egress --provider docker", `unknown provider "docker"; known are builtin, external`},
 		{"egress --provider external", "the provider external is known, but it is not there yet; use builtin"},
 		{"egress --kvm yes", `--kvm "yes": expected auto, native or emulated`},
@@ -89,8 +109,12 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"lab", "requires at least 1 arg"},
 		{"lab --net all -- true", `--net "all": expected none or user`},
 		{"lab --kvm no -- true", `--kvm "no"`},
-		{"lab --cpus -1 -- true", "must not be negative"},
-		{"lab --timeout 0s -- true", "--timeout must be above 0"},
+		{"lab --cpus -1 -- true", "--cpus -1: the minimum is 1"},
+		{"lab --cpus 0 -- true", "--cpus 0: the minimum is 1"},
+		{"lab --memory 1 -- true", "--memory 1: the minimum is 1024 MiB"},
+		{"lab --disk 0 -- true", "--disk 0: the minimum is 1 GiB"},
+		{"lab --timeout 0s -- true", "--timeout 0s: --timeout must be above 0"},
+		{"lab --boot-timeout 0s -- true", "--boot-timeout 0s: --boot-timeout must be above 0"},
 		{"egress --subject " + pipe, pipe + " is not an executable file"},
 		{"list x", `unknown command "x"`},
 	} {
@@ -107,8 +131,46 @@ func TestReportFolderThatCannotBeWrittenIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	res := parity(t, nil, "egress", "--report", file)
-	if res.code != 3 || !strings.Contains(res.stderr, file) || !strings.Contains(res.stderr, "--report") {
+	if res.code != 2 || !strings.Contains(res.stderr, file) || !strings.Contains(res.stderr, "--report") {
 		t.Errorf("code %d, %q", res.code, res.stderr)
+	}
+}
+
+// A second run would remove and overwrite the report of the first. A run that was killed is no such run.
+func TestTwoRunsDoNotShareAReportFolder(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	started, killed := filepath.Join(state, "started"), filepath.Join(state, "killed")
+	msb := fakeMSB(t, []byte("#!/bin/sh\ntouch "+started+"\nwhile [ ! -e "+killed+" ]; do sleep 0.05; done\necho hung up >&2; exit 1\n"))
+	t.Cleanup(func() { _ = os.WriteFile(killed, nil, 0o644) }) // what the killed run left ends then
+	cache := func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+filepath.Join(state, "cache")) }
+	first := exec.Command(filepath.Join(programs, "parity"), "egress", "--microsandbox", msb, "--report", dir)
+	cache(first)
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(started); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first run did not come to its msb")
+		}
+	}
+	second := parity(t, cache, "egress", "--microsandbox", msb, "--report", dir)
+	if second.code != 2 || !strings.Contains(second.stderr, "another run") || !strings.Contains(second.stderr, dir) || !strings.Contains(second.stderr, "--report") {
+		t.Errorf("the second run: code %d, %q", second.code, second.stderr)
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	if err := os.WriteFile(killed, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	third := parity(t, cache, "egress", "--microsandbox", msb, "--report", dir)
+	if !strings.Contains(third.stderr, "hung up") { // it came as far as its msb
+		t.Errorf("the run after a killed one: code %d, %q", third.code, third.stderr)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the folder holds %v, %v", left, err)
 	}
 }
 
@@ -174,8 +236,60 @@ func TestWithoutRootTheErrorSaysSo(t *testing.T) {
 			t.Errorf("%q: code %d, %q", args, res.code, res.stderr)
 		}
 	}
-	if res := parity(t, nobody, "doctor"); res.code != 3 || !strings.Contains(res.stdout, "MISSING  root") {
-		t.Errorf("doctor: code %d, %q", res.code, res.stdout)
+	for _, kvm := range []string{"auto", "native", "emulated"} {
+		res := parity(t, nobody, "doctor", "--kvm", kvm)
+		if res.code != 3 || !strings.Contains(res.stdout, "MISSING  root") {
+			t.Errorf("doctor --kvm %s: code %d, %q", kvm, res.code, res.stdout)
+		}
+		// What setup put into root's cache is not missing because this user's is empty.
+		if strings.Contains(res.stdout, "scripts/setup") || !strings.Contains(res.stdout, "unknown  programs") {
+			t.Errorf("doctor --kvm %s advises more than root: %q", kvm, res.stdout)
+		}
+	}
+}
+
+func TestDoctorAsksOnlyForWhatTheModeNeeds(t *testing.T) {
+	cache := t.TempDir()
+	env := func(c *exec.Cmd) { c.Env = append(os.Environ(), "PARITY_CACHE="+cache) }
+	msb := fakeMSB(t, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo msb 0.7.2 && exit\necho the sandbox needs /dev/kvm: not found >&2; exit 1\n"))
+	for _, test := range []struct {
+		kvm           string
+		want, without []string
+	}{
+		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link"}, []string{"emulated:", "sandbox not found"}},
+		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel"}, []string{"native"}},
+		{"auto", []string{"no       native KVM", "emulated: qemu-system-x86_64"}, []string{"native:"}},
+	} {
+		res := parity(t, env, "doctor", "--kvm="+test.kvm, "--microsandbox", msb)
+		if res.code != 3 { // this msb's doctor says no, and the cache has no kernel
+			t.Errorf("--kvm %s: code %d, %q", test.kvm, res.code, res.stderr)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(res.stdout, want) {
+				t.Errorf("--kvm %s lacks %q:\n%s", test.kvm, want, res.stdout)
+			}
+		}
+		for _, without := range test.without {
+			if strings.Contains(res.stdout, without) {
+				t.Errorf("--kvm %s has %q:\n%s", test.kvm, without, res.stdout)
+			}
+		}
+	}
+	if left, err := os.ReadDir(cache); err != nil || len(left) != 0 {
+		t.Errorf("doctor left %v, %v in the cache", left, err)
+	}
+}
+
+func TestDoctorNamesACacheWithoutUserXattrs(t *testing.T) {
+	cache := t.TempDir()
+	apart := func(c *exec.Cmd) { // in a mount namespace with a ramfs, which has no xattrs
+		c.Env = append(os.Environ(), "PARITY_CACHE="+cache)
+		c.Args = append([]string{"unshare", "-m", "sh", "-c", `mount -t ramfs ram "$PARITY_CACHE" && exec "$0" "$@"`, c.Path}, c.Args[1:]...)
+		c.Path = "/usr/bin/unshare"
+	}
+	res := parity(t, apart, "doctor", "--kvm=native")
+	if res.code != 3 || !strings.Contains(res.stdout, "MISSING  native: user xattrs") || !strings.Contains(res.stdout, "set PARITY_CACHE") {
+		t.Errorf("code %d, %q %q", res.code, res.stdout, res.stderr)
 	}
 }
 

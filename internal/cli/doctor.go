@@ -1,87 +1,139 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/run"
 )
 
 func doctorCommand() *cobra.Command {
 	var o run.ToolOptions
+	var kvm string
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Print every prerequisite on a line: what was found, and what to do",
 		Long: `Print every prerequisite on a line: what was found, and what to do. Exit code 0: a run can start; 3: something is missing. KVM
-that works is no prerequisite: without it a run takes the emulated machine.`,
+that works is no prerequisite: without it a run takes the emulated machine. --kvm native or emulated asks only for what such a run needs.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
+			if err := refuseEmpty(c, "kvm", "microsandbox", "microsandbox-sha256"); err != nil {
+				return err
+			}
+			mode, err := lab.ParseKVM(kvm)
+			if err != nil {
+				return usageErrorf("%w", err)
+			}
 			if o.Cache, err = lab.CacheDir(); err != nil {
 				return err
 			}
-			ok := true
-			line := func(name, found, next string) {
-				mark := "ok     "
-				if found == "" {
-					mark, found = "MISSING", next
-				}
-				fmt.Fprintf(os.Stdout, "%s  %-34s %s\n", mark, name, found)
+			ok, err := doctor(c.Context(), os.Stdout, mode, o)
+			if err == nil && !ok {
+				err = exitWith(exitInconclusive)
 			}
-			needed := func(name, found, next string) {
-				ok = ok && found != ""
-				line(name, found, next)
-			}
-			root := ""
-			if os.Geteuid() == 0 {
-				root = "user 0"
-			}
-			needed("root", root, "run as root: the lab makes namespaces and mounts")
-			tools, toolErr := run.FindTools(c.Context(), o)
-			found, next := "", ""
-			if toolErr == nil {
-				found = fmt.Sprintf("MicroSandbox %s (%s), parity-probe, parity-agent", tools.MicroSandbox.Version, tools.MicroSandbox.Pin)
-			} else {
-				next = toolErr.Error()
-			}
-			needed("programs", found, next)
-			bundle := "/etc/ssl/certs/ca-certificates.crt"
-			if _, err := os.Stat(bundle); err != nil {
-				bundle = ""
-			}
-			needed("CA bundle", bundle, "install Debian package ca-certificates: MicroSandbox panics without it")
-			native := "tools are missing"
-			decision := lab.Decision{KVM: lab.Emulated}
-			if toolErr == nil && root != "" {
-				if decision, err = decide(c.Context(), lab.Auto, o.Cache, tools.MSB); err != nil {
-					return err
-				}
-				native = decision.Reason
-			}
-			needs := needed
-			if decision.KVM == lab.Native {
-				line("native KVM", native, "")
-				needs = line // the emulated machine is not needed here
-			} else {
-				native, _, _ = strings.Cut(native, "\n")
-				fmt.Fprintf(os.Stdout, "no       %-34s %s; a run takes the emulated machine\n", "native KVM", native)
-			}
-			for _, p := range lab.MachinePrerequisites(o.Cache) {
-				needs("emulated: "+p.Name, p.Found, p.Next)
-			}
-			fmt.Fprintf(os.Stdout, "         %-34s %d processors: as many labs side by side\n", "machine", runtime.NumCPU())
-			if !ok {
-				return exitWith(exitInconclusive)
-			}
-			return nil
+			return err
 		},
 	}
+	c.Flags().StringVar(&kvm, "kvm", string(lab.Auto), "auto, native or emulated: what the run will be given")
 	c.Flags().StringVar(&o.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox)")
 	c.Flags().StringVar(&o.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have")
 	return c
+}
+
+// doctor prints the prerequisites of a run with the given KVM and tells whether all are there.
+func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (ok bool, err error) {
+	ok = true
+	root := os.Geteuid() == 0
+	line := func(mark, name, text string) { fmt.Fprintf(w, "%-7s  %-34s %s\n", mark, name, text) }
+	needed := func(p lab.Prerequisite) {
+		switch {
+		case p.Found != "":
+			line("ok", p.Name, p.Found)
+		case p.Cached && !root: // root's cache is another one: setup may have filled it
+			line("unknown", p.Name, "it is not in this user's cache folder; see what root's has: run doctor as root")
+		default:
+			ok = false
+			line("MISSING", p.Name, p.Next)
+		}
+	}
+	if root {
+		line("ok", "root", "user 0")
+	} else {
+		ok = false
+		line("MISSING", "root", "run as root: the lab makes namespaces and mounts")
+	}
+
+	tools, toolErr := run.FindTools(ctx, o)
+	programs := lab.Prerequisite{Name: "programs"}
+	if toolErr == nil {
+		programs.Found = fmt.Sprintf("MicroSandbox %s (%s), parity-probe, parity-agent", tools.MicroSandbox.Version, tools.MicroSandbox.Pin)
+	} else {
+		programs.Next = toolErr.Error()
+		_, statErr := os.Stat(msb.PinnedRelease().Path(o.Cache))
+		programs.Cached = o.MicroSandbox == "" && tools.MSB != "" && statErr != nil // the others were found
+	}
+	needed(programs)
+	bundle := lab.Prerequisite{Name: "CA bundle", Next: "install Debian package ca-certificates: MicroSandbox panics without it"}
+	if _, err := os.Stat(caBundle); err == nil {
+		bundle.Found = caBundle
+	}
+	needed(bundle)
+
+	native, reason := false, "it is tried only as root, with all programs"
+	if mode != lab.Emulated && toolErr == nil && root {
+		// Auto, also where native is asked for: it tells whether a microVM boots, and if not, why.
+		decision, err := decide(ctx, lab.Auto, o.Cache, tools.MSB)
+		if err != nil {
+			return false, err
+		}
+		native, reason = decision.KVM == lab.Native, decision.Reason
+	}
+	first, _, _ := strings.Cut(reason, "\n")
+	first = strings.TrimSuffix(first, "; its last words:") // which are on the lines that follow
+	switch {
+	case native:
+		line("ok", "native KVM", first)
+	case mode == lab.Native:
+		ok = false
+		line("MISSING", "native KVM", first+"; --kvm auto or emulated runs without it")
+	case mode == lab.Auto:
+		line("no", "native KVM", first+"; a run takes the emulated machine")
+	}
+	if native || mode == lab.Native {
+		if root {
+			needed(lab.ScratchPrerequisite(o.Cache))
+			needed(linkPrerequisite())
+		} else {
+			line("unknown", "native: scratch folder, link", "they can be tried only as root")
+		}
+	} else {
+		for _, p := range lab.MachinePrerequisites(o.Cache) {
+			p.Name = "emulated: " + p.Name
+			needed(p)
+		}
+	}
+	line("", "machine", report.Count(runtime.NumCPU(), "processor")+": as many labs side by side")
+	return ok, nil
+}
+
+const caBundle = "/etc/ssl/certs/ca-certificates.crt"
+
+// linkPrerequisite says whether this machine's kernel can make the link that a native lab's endpoint stands on.
+func linkPrerequisite() lab.Prerequisite {
+	p := lab.Prerequisite{Name: "native: a link of the lab's own"}
+	var err error
+	if p.Found, err = link.Try(); err != nil {
+		p.Found, p.Next = "", err.Error()+"; the kernel must have the module dummy or bridge: load one"
+	}
+	return p
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -26,12 +27,13 @@ machine's own, read-only under an overlay. Standard streams, exit code and signa
 with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A second Ctrl-C ends the lab at once.`,
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := cmp.Or(refuseEmpty(c, "kvm", "net", "report"), refuseBelow(c, cpusLimit, memoryLimit, diskLimit),
+				refuseNoTime(c, "timeout", "boot-timeout")); err != nil {
+				return err
+			}
 			mode, err := lab.ParseKVM(kvm)
 			if err != nil {
 				return usageErrorf("%w", err)
-			}
-			if o.CPUs < 0 || o.MemoryMiB < 0 || o.DiskGiB < 0 || o.BootDeadline < 0 || timeout <= 0 {
-				return usageErrorf("--cpus, --memory, --disk and --boot-timeout must not be negative, and --timeout must be above 0")
 			}
 			switch net {
 			case "none":

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,13 @@ func scenarioCommand(scenario string) *cobra.Command {
 
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), scenario) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cmp.Or(refuseEmpty(c, "provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256"),
+				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
+				return err
+			}
+			return f.run(c.Context(), scenario)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", catalogue.Builtin, "builtin; external is not there yet")
@@ -92,8 +99,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
 	}
-	if f.labs < 0 || f.memory < 0 || f.disk < 0 || f.timeout <= 0 {
-		return usageErrorf("--labs, --memory and --disk must not be negative, and --timeout must be above 0")
+	if f.tools.StandIn && f.tools.MicroSandbox != "" {
+		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
+	}
+	if err := fault.Check(); err != nil {
+		return usageErrorf("%w", err)
 	}
 	if f.tools.StandIn && f.tools.MicroSandbox != "" {
 		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
@@ -108,9 +118,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return err
 	}
-	if err := report.Prepare(dir); err != nil {
-		return err
+	release, err := report.Prepare(dir)
+	if err != nil {
+		return usageErrorf("%w", err)
 	}
+	defer release()
 	started := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the run's deadline of %s passed (--timeout)", f.timeout))
 	defer cancel()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/run"
 	"dagger/parity/internal/selftest"
-	"dagger/parity/internal/step"
 )
 
 // selftestFlags are the flags of the self-test.
@@ -44,6 +44,9 @@ Exit codes: 0 each fault was caught by exactly its checks; 1 one was not, or a c
 environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cmp.Or(refuseEmpty(c, "report", "only", "kvm"), refuseBelow(c, limit{"repeat", 1, "", "a run without a fault is part of the self-test"}, limit{"parallel", 1, "", "the runs need a lab"})); err != nil {
+				return err
+			}
 			if f.markdown {
 				return selftest.Markdown(os.Stdout, selftest.Plan())
 			}
@@ -75,10 +78,6 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		return usageErrorf("%w", err)
 	case len(selection.Rows) == 0:
 		return usageErrorf("--only %q: no fault's name holds it; docs/faults.md lists them", f.only)
-	case f.repeat < 1 || f.parallel < 0:
-		return usageErrorf("--repeat %d, --parallel %d: expected at least 1, and not below 0", f.repeat, f.parallel)
-	case f.report == "":
-		return usageErrorf("--report is empty: name a folder")
 	case !fault.On(""):
 		return usageErrorf("%s is set: the self-test sets it itself", fault.Env)
 	case os.Geteuid() != 0:
@@ -88,9 +87,11 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := report.Prepare(dir); err != nil {
-		return err
+	release, err := report.Prepare(dir)
+	if err != nil {
+		return usageErrorf("%w", err)
 	}
+	defer release()
 	runs := filepath.Join(dir, "runs")
 	if err := errors.Join(os.RemoveAll(runs), os.Mkdir(runs, 0o755)); err != nil {
 		return err
@@ -118,19 +119,15 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		}
 		p.Note("KVM %s: %s", decision.KVM, decision.Reason)
 	}
-	kernel, err := step.Kernel()
-	if err != nil {
-		return err
-	}
 	r := report.Report{Started: started, Head: report.Head{
-		RunID: run.NewRunID(), Parity: version(), KVM: string(decision.KVM), KVMReason: decision.Reason, Kernel: kernel,
+		RunID: run.NewRunID(), Parity: version(), KVM: string(decision.KVM), KVMReason: decision.Reason,
 		MicroSandbox: tools.MicroSandbox, Subject: tools.Subject,
 	}}
 	planned := selection.Cases()
 	for _, c := range planned {
 		r.Selected = append(r.Selected, c.ID())
 	}
-	r.Cases = selection.Run(ctx, selftest.Options{
+	r.Cases, r.Head.Kernel = selection.Run(ctx, selftest.Options{
 		RunID: r.Head.RunID, Tools: tools, KVM: decision, Cache: cache, Folder: runs, Parallel: f.parallel,
 		Emit: func(e report.Event) { p.Event("", e) },
 	})

@@ -62,6 +62,14 @@ type Options struct {
 	Grace        time.Duration // from a cancelled context or a signal to the lab's end; 0 means 20 seconds
 }
 
+// The least that an emulated machine is made with. It is the sum of what one must hold at once, not a measured edge: 512 MiB for one
+// microVM as large as the reference CLI makes it, and as much again for the machine's kernel, its unpacked initrd, the command,
+// and msb with its library (70 MB of files). A disk of 1 GiB holds MicroSandbox's store with a small image and that microVM's own disk.
+const (
+	MinMemoryMiB = 1024
+	MinDiskGiB   = 1
+)
+
 // Result is what came of a lab.
 type Result struct {
 	ExitCode int           // the command's, or 128 + the signal that ended it

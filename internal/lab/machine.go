@@ -21,9 +21,10 @@ type machine struct {
 
 // Prerequisite is one thing that a lab needs, and whether it is there.
 type Prerequisite struct {
-	Name  string
-	Found string // where, or empty
-	Next  string // what to do when it is missing
+	Name   string
+	Found  string // where, or empty
+	Next   string // what to do when it is missing
+	Cached bool   // it is in Parity's cache folder, which each user has one of
 }
 
 // MachinePrerequisites lists what an emulated lab needs of this machine, with Parity's cache folder.
@@ -74,11 +75,14 @@ func probeMachine(cache string) (machine, []Prerequisite) {
 		arch = "amd64"
 	}
 	return m, []Prerequisite{
-		{"amd64 machine", arch, "the emulated machine is an amd64 one with emulated AMD SVM"},
-		{"qemu-system-x86_64", m.QEMU, "install Debian package qemu-system-x86"},
-		{"virtiofsd", m.Virtiofsd, "install Debian package qemu-system-common (Debian 12) or virtiofsd (Debian 13)"},
-		{"busybox", m.Busybox, "install Debian package busybox-static"},
-		{"mkfs.ext4", findProgram("mkfs.ext4"), "install Debian package e2fsprogs"},
-		{"kernel for the emulated machine", m.Kernel, "run scripts/setup: it extracts Debian's linux-image-cloud-amd64 into " + KernelDir(cache)},
+		{Name: "amd64 machine", Found: arch, Next: "the emulated machine is an amd64 one with emulated AMD SVM"},
+		{Name: "qemu-system-x86_64", Found: m.QEMU, Next: "install Debian package qemu-system-x86"},
+		{Name: "virtiofsd", Found: m.Virtiofsd, Next: "install Debian package qemu-system-common (Debian 12) or virtiofsd (Debian 13)"},
+		{Name: "busybox", Found: m.Busybox, Next: "install Debian package busybox-static"},
+		{Name: "mkfs.ext4", Found: findProgram("mkfs.ext4"), Next: "install Debian package e2fsprogs"},
+		{
+			Name: "kernel for the emulated machine", Found: m.Kernel, Cached: true,
+			Next: "run scripts/setup: it extracts Debian's linux-image-cloud-amd64 into " + KernelDir(cache),
+		},
 	}
 }

@@ -104,6 +104,24 @@ func checkXattrs(dir string) error {
 	return nil
 }
 
+// ScratchPrerequisite says whether a native lab's scratch folder can be in the cache folder: it takes user xattrs there. An emulated
+// lab has a disk of its own, and takes nothing of the cache's file system.
+func ScratchPrerequisite(cache string) Prerequisite {
+	p := Prerequisite{Name: "native: user xattrs in the cache"}
+	if _, err := os.Stat(cache); err != nil {
+		p.Next = "run scripts/setup: it makes the cache folder " + cache
+		return p
+	}
+	s, err := newScratch(Options{KVM: Native, Cache: cache})
+	if err != nil {
+		p.Next = err.Error()
+		return p
+	}
+	s.remove()
+	p.Found = cache
+	return p
+}
+
 // Clean removes the scratch folders that killed runs left in the cache folder; a live run holds a lock on its own. It gives the
 // folders that it removed.
 func Clean(cache string) ([]string, error) {

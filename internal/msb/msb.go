@@ -287,10 +287,13 @@ func (c *Client) run(ctx context.Context, operation string, args ...string) (pro
 	return c.runCmd(ctx, operation, c.cmd(args))
 }
 
+// aboutOne are the operations on one sandbox whose standard error is msb's own: of others, "not found" is about something else.
+var aboutOne = map[string]bool{"start": true, "stop": true, "remove": true, "inspect": true, "copy": true}
+
 func (c *Client) runCmd(ctx context.Context, operation string, cmd proc.Cmd) (proc.Result, error) {
 	started := time.Now()
 	res, err := proc.Run(ctx, cmd)
-	if err != nil && operation != "exec" && strings.Contains(string(res.Stderr), "not found") && strings.Contains(string(res.Stderr), "sandbox") {
+	if err != nil && aboutOne[operation] && strings.Contains(string(res.Stderr), "not found") && strings.Contains(string(res.Stderr), "sandbox") {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	if err != nil && operation == "create" && strings.Contains(string(res.Stderr), "already exists") {

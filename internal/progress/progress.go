@@ -39,6 +39,7 @@ type Progress struct {
 // lab is what one lab is doing; its case is empty between cases.
 type lab struct {
 	name, id, check string
+	noted           []string // the case's notes so far: a problem is told as it comes, and is in the case's result again
 }
 
 // New renders to w. Elapsed times count from start. Close must be called.
@@ -87,7 +88,7 @@ func (p *Progress) Event(name string, e report.Event) {
 	case report.Started:
 		text = p.line(strings.TrimSpace("lab "+name), "started", about(e.Head))
 	case report.CaseStarted:
-		l.id, l.check = e.Case, ""
+		l.id, l.check, l.noted = e.Case, "", nil
 		if !p.terminal {
 			text = p.line(e.Case, "started")
 		}
@@ -109,11 +110,15 @@ func (p *Progress) Event(name string, e report.Event) {
 		if e.Result != nil {
 			text = p.line(e.Case, strings.ToUpper(string(e.Result.Verdict)), report.Elapsed(e.Result.Elapsed))
 			for _, problem := range e.Result.Problems {
-				text += detailIndent + "problem   " + indented(problem) + "\n"
+				if !slices.Contains(l.noted, problem) {
+					text += detailIndent + "problem   " + indented(problem) + "\n"
+				}
 			}
 		}
+		l.noted = nil
 	case report.Note:
 		text = p.line(e.Case, e.Text)
+		l.noted = append(l.noted, e.Text)
 	}
 	p.print(text)
 }

@@ -80,6 +80,28 @@ func TestPlainLines(t *testing.T) {
 	}
 }
 
+// A problem comes as a note when it happens, and is in the case's result again.
+func TestAProblemIsShownOnce(t *testing.T) {
+	const problem, unseen = "clean-up: the link\nis still there", "found at the end"
+	for _, terminal := range []bool{false, true} {
+		var b strings.Builder
+		p := newProgress(&b, terminal, start, clock())
+		for _, id := range []string{denyID, publicID} { // what was told of one case is not told of the next
+			p.Event("1", report.Event{Kind: report.CaseStarted, Case: id})
+			p.Event("1", report.Event{Kind: report.Note, Case: id, Text: problem})
+			p.Event("1", report.Event{Kind: report.CaseDone, Case: id, Result: &report.Case{
+				ID: id, Verdict: report.Inconclusive, Problems: []string{problem, unseen},
+			}})
+		}
+		p.Close()
+		for _, text := range []string{"clean-up: the link", unseen} {
+			if n := strings.Count(b.String(), text); n != 2 {
+				t.Errorf("terminal %v: %q is shown %d times for two cases, want each once:\n%s", terminal, text, n, b.String())
+			}
+		}
+	}
+}
+
 func TestTerminalLines(t *testing.T) {
 	var b strings.Builder
 	now := start.Add(62500 * time.Millisecond)

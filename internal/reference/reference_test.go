@@ -194,8 +194,8 @@ func TestLifecycle(t *testing.T) {
 	deny := map[string]string{"MICROSANDBOX_BLOCK_EGRESS": "true"}
 	_, err = b.up(subject.UpOptions{ProviderOptions: deny})
 	b.must(err)
-	if n := len(b.asked("create")) + len(b.asked("start")); n != 1 {
-		t.Errorf("up of a running workspace made or started a machine")
+	if n := len(b.asked("create")) + len(b.asked("remove")); n != 1 {
+		t.Errorf("up of a running workspace made or removed a machine")
 	}
 
 	b.must(b.Stop(bounded(t), "w"))

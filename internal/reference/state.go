@@ -60,7 +60,8 @@ type workspace struct {
 	OwnOptions   map[string]string `json:"ownOptions,omitempty"` // given for this workspace; they go before the provider's
 	RemoteUser   string            `json:"remoteUser"`
 	RemoteFolder string            `json:"remoteWorkspaceFolder"`
-	Made         bool              `json:"made"` // the machine was made to the end
+	Made         bool              `json:"made"`              // the machine was made to the end
+	Machine      string            `json:"machine,omitempty"` // its id
 }
 
 // errNoRecord is the error of a record that does not exist.

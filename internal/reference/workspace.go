@@ -127,15 +127,11 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 		return w, "", err
 	}
 	if known && w.Made && !f.recreate {
-		m, found, err := startMade(ctx, s, w)
-		if err != nil {
-			return w, "", err
+		if len(own) > 0 {
+			fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
 		}
-		if found {
-			if len(own) > 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
-			}
-			return w, m.ID, nil
+		if there, err := startMade(ctx, s, w); there || err != nil {
+			return w, w.Machine, err
 		}
 	}
 	w = asNew
@@ -144,28 +140,23 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 		return w, "", err
 	}
 	defer release(d)
-	replace := false
-	if known {
-		if _, replace, err = d.Find(ctx, w.UID); err != nil {
-			return w, "", err
-		}
-	}
 	w.Provider.Options = present
-	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, replace)
+	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, known)
 	return w, machine, err
 }
 
-// startMade starts the machine that a workspace has, if there is one and it does not run.
-func startMade(ctx context.Context, s state, w workspace) (m driver.Machine, found bool, err error) {
+// startMade starts the machine that a workspace has; there may be none. It is started without a look at it: that costs as much as the
+// start of one that runs already.
+func startMade(ctx context.Context, s state, w workspace) (there bool, err error) {
 	d, err := s.openToStart(ctx, w)
 	if err != nil {
-		return m, false, err
+		return false, err
 	}
 	defer release(d)
-	if m, found, err = d.Find(ctx, w.UID); err == nil && found && !m.Running {
-		err = d.Start(ctx, w.UID)
+	if err = d.Start(ctx, w.UID); errors.Is(err, driver.ErrNotFound) {
+		return false, nil
 	}
-	return m, found, err
+	return true, err
 }
 
 // remake makes a workspace's machine, in place of the one it has, and gives its id. A kill at any point leaves a record from which up and delete go on.
@@ -192,7 +183,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		return "", err
 	}
 	if replace {
-		fmt.Fprintf(c.ErrOrStderr(), "removing the machine of workspace %s\n", w.ID)
+		fmt.Fprintf(c.ErrOrStderr(), "removing the machine of workspace %s, if it has one\n", w.ID)
 		if err := d.Delete(ctx, w.UID); err != nil {
 			return "", err
 		}
@@ -206,7 +197,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
-	w.Made = true
+	w.Made, w.Machine = true, machine
 	return machine, write(s.workspaceFile(w.ID), w)
 }
 

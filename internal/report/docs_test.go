@@ -82,6 +82,9 @@ func TestTheDocumentedExampleIsAReport(t *testing.T) {
 	if err := dec.Decode(&r); err != nil {
 		t.Fatalf("the example in docs/report.md: %v", err)
 	}
+	if id := r.Head.RunID; len(id) != 8 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		t.Errorf("the example's run is called %q, and no run is: internal/run makes 8 letters and digits of base32", id)
+	}
 	if again := Conclude(r); !reflect.DeepEqual(again, r) {
 		t.Errorf("the example's schema, verdict or exit code do not follow from its cases: it is %q with %d, and %q with %d follows",
 			r.Verdict, r.ExitCode, again.Verdict, again.ExitCode)

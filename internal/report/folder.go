@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 )
 
@@ -19,26 +20,38 @@ const (
 	SummaryFile = "summary.md"
 )
 
-// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, and removes the three
-// files of an older run, and nothing else, so that a run that dies leaves no report rather than another run's. Call it
-// before the run starts.
-func Prepare(dir string) error {
+// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, takes the folder for this
+// run, and removes the three files of an older run, and nothing else, so that a run that dies leaves no report rather than another
+// run's. Call it before the run starts, and release once the report is written. Every error is about the choice of dir.
+//
+// The lock is on the folder itself: it puts no file there, and goes with this process, however it ends.
+func Prepare(dir string) (release func(), err error) {
+	const other = "name another folder with --report"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("the report folder %s cannot be made: %w; name another folder with --report", dir, err)
+		return nil, fmt.Errorf("the report folder %s cannot be made: %w; %s", dir, err, other)
 	}
 	probe, err := os.CreateTemp(dir, ".parity-writable-")
-	if err != nil {
-		return fmt.Errorf("the report folder %s cannot be written to: %w; name another folder with --report", dir, err)
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return fmt.Errorf("the report folder %s cannot be written to: %w; name another folder with --report", dir, err)
+	if err != nil {
+		return nil, fmt.Errorf("the report folder %s cannot be written to: %w; %s", dir, err, other)
+	}
+	lock := flock.New(dir, flock.SetFlag(os.O_RDONLY))
+	taken, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("the report folder %s cannot be locked: %w; %s", dir, err, other)
+	}
+	if !taken {
+		return nil, fmt.Errorf("another run that has not ended writes its report to %s; wait for its end, or %s", dir, other)
 	}
 	for _, name := range []string{JSONFile, JUnitFile, SummaryFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("an older run's report cannot be removed: %w; remove it, or name another folder with --report", err)
+			_ = lock.Close()
+			return nil, fmt.Errorf("an older run's report cannot be removed: %w; remove it, or %s", err, other)
 		}
 	}
-	return nil
+	return func() { _ = lock.Close() }, nil // closing can only fail for a file that is closed
 }
 
 // Write writes a concluded report to dir as report.json, junit.xml and summary.md. Each file appears whole or not at all;

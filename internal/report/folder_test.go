@@ -23,11 +23,38 @@ func names(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestWrittenReportReadsBack(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "folder")
-	if err := Prepare(dir); err != nil {
+// prepare prepares a folder until the test ends, and gives what releases it before.
+func prepare(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	release, err := Prepare(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(release)
+	return release
+}
+
+func TestAFolderIsOneRunsUntilItIsReleased(t *testing.T) {
+	dir := t.TempDir()
+	release := prepare(t, dir)
+	if err := Write(dir, sample()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Prepare(dir)
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--report") {
+		t.Errorf("a second run gets %v", err)
+	}
+	if got := names(t, dir); !reflect.DeepEqual(got, []string{"junit.xml", "report.json", "summary.md"}) {
+		t.Errorf("after the second run the folder holds %q", got) // the first one's report, and no lock's file
+	}
+	prepare(t, t.TempDir()) // another folder is free
+	release()
+	prepare(t, dir)
+}
+
+func TestWrittenReportReadsBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	prepare(t, dir)
 	want := sample()
 	if err := Write(dir, want); err != nil {
 		t.Fatal(err)
@@ -66,9 +93,7 @@ func TestPrepareRemovesTheOlderReportAndNothingElse(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Prepare(dir); err != nil {
-		t.Fatal(err)
-	}
+	prepare(t, dir)
 	if got := names(t, dir); !reflect.DeepEqual(got, []string{"mine.txt"}) {
 		t.Errorf("after Prepare the folder holds %q, want only mine.txt", got)
 	}
@@ -92,7 +117,7 @@ func TestPrepareRefusesWhatItCannotWriteTo(t *testing.T) {
 		"/proc/self":                 "cannot be written to",
 		kept:                         "cannot be removed",
 	} {
-		err := Prepare(dir)
+		_, err := Prepare(dir)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--report") {
 			t.Errorf("Prepare(%s) gives %v, want an error with %q and the flag to use", dir, err, want)
 		}

@@ -51,7 +51,7 @@ func writeSummary(w *bytes.Buffer, r Report) {
 	if broken.Len() > 0 {
 		fmt.Fprintf(w, "\n## What broke\n\n%s", broken.String())
 	}
-	fmt.Fprintf(w, "\n<details><summary>All %s</summary>\n\n", count(checks, "check"))
+	fmt.Fprintf(w, "\n<details><summary>All %s</summary>\n\n", Count(checks, "check"))
 	fmt.Fprint(w, "| Case | Phase | Check | Verdict | Time |\n|---|---|---|---|--:|\n")
 	for _, c := range r.Cases {
 		for _, check := range c.Checks {

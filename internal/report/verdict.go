@@ -128,7 +128,7 @@ func (r Report) Sentence() string {
 		for _, c := range r.Cases {
 			checks += len(c.Checks)
 		}
-		return fmt.Sprintf("PASS: %s, %s.", count(len(r.Cases), "case"), count(checks, "check"))
+		return fmt.Sprintf("PASS: %s, %s.", Count(len(r.Cases), "case"), Count(checks, "check"))
 	case Fail:
 		var broken []string
 		for _, c := range r.Cases {
@@ -178,9 +178,13 @@ func firstLine(s string) string {
 	return line
 }
 
-func count(n int, noun string) string {
+// Count says how many there are, with the noun in its singular or its plural.
+func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "x") {
+		noun += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -73,6 +73,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 		r.Problems = append(r.Problems, mergeHead(&r.Head, out)...)
 	}
 	slices.SortFunc(r.Labs, func(a, b report.Lab) int { return strings.Compare(a.Name, b.Name) })
+	r.Problems = append(r.Problems, o.Tools.changed()...)
 	r.Elapsed = time.Since(r.Started)
 	r.Problems = append(r.Problems, catalogue.Verify(o.Cases, r)...)
 	slices.Sort(r.Problems)

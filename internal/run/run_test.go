@@ -74,12 +74,18 @@ func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, sc
 	if err := os.WriteFile(step, []byte(head+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return runTools(t, ctx, again, Tools{Self: step, SubjectArgv: []string{"subject"}}, selected...)
+}
+
+// runTools runs cases with the given programs in native labs.
+func runTools(t *testing.T, ctx context.Context, again <-chan struct{}, tools Tools, selected ...catalogue.Case) report.Report {
+	t.Helper()
 	dir := t.TempDir()
 	p := progress.New(io.Discard, false, time.Now())
 	defer p.Close()
 	r, err := Run(ctx, Options{
 		Version: "test", Cases: selected, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"},
-		Tools: Tools{Self: step, SubjectArgv: []string{"subject"}}, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir,
+		Tools: tools, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir,
 	}, p, again)
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +143,68 @@ func TestRunIsNoPassWhenAStepGoesWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program that is replaced or removed while cases run is not what the report's hash says.
+func TestProgramThatChangesDuringTheRunMakesItInconclusive(t *testing.T) {
+	siblings(t)
+	dir, sum := program(t, saysVersion, 0o755)
+	msb := filepath.Join(dir, "bin", "msb")
+	subject := filepath.Join(t.TempDir(), "subject")
+	pass := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native"}}) + done(t, egressCase, report.Pass, report.Pass)
+	for _, test := range []struct {
+		name, meanwhile string // what happens while the case runs
+		want            []string
+	}{
+		{"nothing", "", nil},
+		{"the subject is replaced", "echo '#!/bin/false' >" + subject + ".new; mv " + subject + ".new " + subject, []string{"the subject " + subject, "was replaced"}},
+		{"the subject is written to", "echo exit >>" + subject, []string{"the subject " + subject, "was replaced"}},
+		{"the subject is removed", "rm " + subject, []string{"the subject " + subject, "cannot be read any more"}},
+		{"msb is replaced", "echo exit >>" + msb, []string{"msb " + msb, sum}},
+		{"the probe is replaced", "echo exit >>" + beside(self(t), "parity-probe"), []string{"parity-probe", "was replaced"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for path, content := range map[string]string{subject: "#!/bin/sh\n", msb: saysVersion, beside(self(t), "parity-probe"): "#!/bin/sh\n"} {
+				_ = os.Remove(path) // what the test before made of it
+				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tools, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: dir, Subject: subject})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tools.Self = filepath.Join(t.TempDir(), "step")
+			if err := os.WriteFile(tools.Self, []byte("#!/bin/sh\nID=$3\n"+test.meanwhile+"\n"+pass), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			r := runTools(t, t.Context(), nil, tools, egressCase)
+			if test.want == nil {
+				if r.ExitCode != 0 {
+					t.Errorf("%d: %q", r.ExitCode, r.Problems)
+				}
+				return
+			}
+			if r.ExitCode != 3 || len(r.Problems) != 1 {
+				t.Fatalf("%d: %q", r.ExitCode, r.Problems)
+			}
+			for _, want := range append(test.want, "SHA-256", "run again") {
+				if !strings.Contains(r.Problems[0], want) {
+					t.Errorf("the problem lacks %q: %s", want, r.Problems[0])
+				}
+			}
+		})
+	}
+}
+
+// self is this test's program.
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Nothing can be said of a subject that breaks its contract: the cases in the other lab are ended.

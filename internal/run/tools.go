@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"debug/elf"
@@ -28,10 +29,36 @@ type Tools struct {
 	SubjectArgv  []string
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
+
+	used []usedProgram // those that the run stands on, as they were when it began
+}
+
+// usedProgram is a program and the SHA-256 that it had when it was looked at.
+type usedProgram struct {
+	what, path, sha256 string
+}
+
+// changed holds the programs that the run used against the hashes that they had when it began: one that is another now may have been
+// another for some of the run's cases, and the report names only one hash.
+func (t Tools) changed() []string {
+	var problems []string
+	for _, p := range t.used {
+		now, err := hashFile(p.path)
+		const next = "run again, and leave the program alone until the run has ended"
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s %s had the SHA-256 %s when the run began, and cannot be read any more (%v): "+
+				"the report may be of two programs; %s", p.what, p.path, p.sha256, err, next))
+		} else if now != p.sha256 {
+			problems = append(problems, fmt.Sprintf("%s %s was replaced during the run: it had the SHA-256 %s when the run began, and has %s now: "+
+				"the report may be of two programs; %s", p.what, p.path, p.sha256, now, next))
+		}
+	}
+	return problems
 }
 
 // ToolOptions say which programs a run uses instead of its own.
 type ToolOptions struct {
+	Programs           string // a folder with Parity's own programs; empty means this program, and those beside it
 	Cache              string // Parity's cache folder, with the pinned MicroSandbox
 	MicroSandbox       string // a folder with bin/msb; empty means the pinned one
 	MicroSandboxSHA256 string // what its msb must have; empty means that it is unpinned
@@ -45,12 +72,16 @@ var ErrOption = errors.New("bad option")
 // FindTools finds the programs and checks them: each is there, is for this machine, and msb has the SHA-256 that is expected of it.
 func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	self, err := os.Executable()
+	if o.Programs != "" {
+		self, err = filepath.Join(o.Programs, "parity"), nil
+	}
 	if err != nil {
 		return Tools{}, err
 	}
 	t := Tools{Self: self, Probe: beside(self, "parity-probe"), Agent: beside(self, "parity-agent")}
-	for _, path := range []string{t.Probe, t.Agent} {
-		if _, err := checkProgram(path); err != nil {
+	sums := map[string]string{}
+	for _, path := range []string{t.Self, t.Probe, t.Agent} {
+		if sums[path], err = checkProgram(path); err != nil {
 			return t, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
 		}
 	}
@@ -70,6 +101,15 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	}
 	if t.Subject.SHA256, err = checkProgram(t.SubjectArgv[0]); err != nil {
 		return t, fmt.Errorf("%w --subject: %w", ErrOption, err)
+	}
+	t.used = []usedProgram{{"parity", t.Self, sums[t.Self]}, {"parity-probe", t.Probe, sums[t.Probe]}}
+	if !o.StandIn { // which is in parity
+		t.used = append(t.used, usedProgram{"MicroSandbox's msb", t.MSB, t.MicroSandbox.SHA256})
+	}
+	if o.Subject == "" { // the reference CLI brings the agent into its guests
+		t.used = append(t.used, usedProgram{"parity-agent", t.Agent, sums[t.Agent]})
+	} else {
+		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
 	}
 	return t, nil
 }
@@ -141,12 +181,56 @@ func checkProgram(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	if program, err := elf.NewFile(f); err == nil && program.Machine != elf.EM_X86_64 {
-		return "", fmt.Errorf("%s is for another machine (%s), and this one is %s", path, program.Machine, elf.EM_X86_64)
+	if err := checkFormat(f); err != nil {
+		return "", fmt.Errorf("%s %w", path, err)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	return hashFile(path)
+}
+
+// checkFormat checks that the kernel can run f: a program for this machine, or a script whose interpreter is there. The error goes
+// on after the file's name.
+func checkFormat(f *os.File) error {
+	head := make([]byte, 256) // the kernel reads no more of a script's first line
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	head = head[:n]
+	const expected = "expected an ELF program for x86-64, or a script that begins with #! and its interpreter"
+	switch {
+	case len(head) == 0:
+		return errors.New("is empty: " + expected)
+	case bytes.HasPrefix(head, []byte("#!")):
+		line, _, _ := strings.Cut(string(head[2:]), "\n")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			return errors.New("is a script that names no interpreter after #!: " + expected)
+		}
+		if _, err := os.Stat(words[0]); err != nil {
+			return fmt.Errorf("is a script whose interpreter is not there: %w", err)
+		}
+		return nil
+	case bytes.HasPrefix(head, []byte(elf.ELFMAG)):
+		program, err := elf.NewFile(f)
+		switch {
+		case err != nil:
+			return fmt.Errorf("is a broken ELF file: %w; %s", err, expected)
+		case program.Machine != elf.EM_X86_64:
+			return fmt.Errorf("is for another machine (%s), and this one is %s", program.Machine, elf.EM_X86_64)
+		case program.Type != elf.ET_EXEC && program.Type != elf.ET_DYN:
+			return fmt.Errorf("is an ELF file that is no program (%s): %s", program.Type, expected)
+		}
+		return nil
+	}
+	return fmt.Errorf("is neither a program nor a script, it begins with %.24q: %s", head, expected)
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
 		return "", err
 	}
+	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,42 @@ import (
 	"strings"
 	"testing"
 )
+
+func TestFindToolsRefusesASubjectThatTheKernelCannotRun(t *testing.T) {
+	siblings(t)
+	good, _ := program(t, saysVersion, 0o755)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := bytes.Clone(self)
+	object[16], object[17] = 1, 0 // e_type: a relocatable file
+	for name, test := range map[string]struct{ content, want string }{
+		"text":                   {"echo hello\n", `begins with "echo hello\n"`},
+		"a picture":              {"\x89PNG\r\n\x1a\n", `begins with "\x89PNG`},
+		"empty":                  {"", "is empty"},
+		"no interpreter":         {"#!\n", "names no interpreter"},
+		"interpreter is missing": {"#!/nonexistent/sh -e\n", "/nonexistent/sh"},
+		"cut off":                {string(self[:40]), "broken ELF file"},
+		"an object file":         {string(object), "ET_REL"},
+	} {
+		path := filepath.Join(t.TempDir(), "subject")
+		if err := os.WriteFile(path, []byte(test.content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: good, Subject: path})
+		for _, want := range []string{"--subject", path, test.want} {
+			if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
+	for _, path := range []string{"/proc/self/exe", filepath.Join(good, "bin", "msb")} { // a program and a script
+		if _, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: good, Subject: path}); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // FindTools looks for Parity's programs beside this one, which is the test's.
 func siblings(t *testing.T) {
@@ -76,7 +113,7 @@ func TestFindToolsRefusesWhatItCannotUse(t *testing.T) {
 		"not executable":  {saysVersion, 0o644, "", []string{"is not an executable file"}},
 		"it fails":        {"#!/bin/sh\necho >&2 no libc; exit 1\n", 0o755, "", []string{"exited with code 1", "no libc"}},
 		"it says nothing": {"#!/bin/sh\n", 0o755, "", []string{"expected a version"}},
-		"not a program":   {"hello", 0o755, "", []string{"did not start", "exec format error"}},
+		"not a program":   {"hello", 0o755, "", []string{"neither a program nor a script", `"hello"`, "#!"}},
 	} {
 		dir, _ := program(t, test.content, test.mode)
 		_, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: dir, MicroSandboxSHA256: test.hash})

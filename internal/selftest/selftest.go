@@ -97,8 +97,8 @@ func (s Selection) Cases() []catalogue.Case {
 	return list
 }
 
-// Run runs the selection and gives what came of each of its cases.
-func (s Selection) Run(ctx context.Context, o Options) []report.Case {
+// Run runs the selection and gives what came of each of its cases, and the kernel that they ran on.
+func (s Selection) Run(ctx context.Context, o Options) (results []report.Case, kernel string) {
 	if o.Parallel == 0 {
 		o.Parallel = runtime.NumCPU()
 	}
@@ -121,7 +121,13 @@ func (s Selection) Run(ctx context.Context, o Options) []report.Case {
 			return r.Finish()
 		})
 	}
-	return work.Wait()
+	results = work.Wait()
+	for _, c := range s.Cases() { // any run that got so far says it
+		if ran, err := report.Read(filepath.Join(o.Folder, folder(c.Name))); err == nil && ran.Head.Kernel != "" {
+			kernel = ran.Head.Kernel
+		}
+	}
+	return results, kernel
 }
 
 func judgeGaps(plan []Row) cases.Finding {
@@ -157,7 +163,7 @@ func nextReport(folder, name string) string {
 
 // row runs a row once, and checks that it broke what it was to break.
 func (o Options) row(ctx context.Context, row Row, r *cases.Recorder) {
-	folder := strings.ReplaceAll(row.Name(), "/", "-")
+	folder := folder(row.Name())
 	ran, err := o.run(ctx, row, folder)
 	seen := seen(ran)
 	shown := "nothing broke"
@@ -192,6 +198,9 @@ func (o Options) row(ctx context.Context, row Row, r *cases.Recorder) {
 		return cases.Passed(fmt.Sprintf("the run's verdict is %s, its exit code %d", ran.Verdict, ran.ExitCode))
 	})
 }
+
+// folder is the name of the folder of a row's report.
+func folder(row string) string { return strings.ReplaceAll(row, "/", "-") }
 
 // rowDeadline bounds the run of a row. It takes seconds on the stand-in, and a minute or two on emulated microVMs.
 const rowDeadline = 15 * time.Minute

@@ -28,6 +28,21 @@ import (
 	"dagger/parity/internal/standin"
 )
 
+const reference = "parity.test/standin:1"
+
+func buildImage(t *testing.T) string {
+	t.Helper()
+	img, err := images.Build(images.Spec{Nonce: "standin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	if err := images.WriteDockerArchive(archive, reference, img); err != nil {
+		t.Fatal(err)
+	}
+	return archive
+}
+
 func newMSB(t *testing.T) *msb.Client {
 	t.Helper()
 	c := msbtest.NewClient(t, program(t, ""))

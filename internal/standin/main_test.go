@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,16 +14,13 @@ import (
 	"dagger/parity/internal/standin"
 )
 
-// programs is a folder with Parity's own programs.
-var programs string
-
 // The tests run in a native lab, and the test program is the stand-in when it is called by its name.
 func TestMain(m *testing.M) {
 	lab.Reexec()
 	if standin.Called(os.Args[0]) {
 		os.Exit(standin.Main(os.Args[1:]))
 	}
-	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" {
+	if os.Getenv(lab.EnvScratch) != "" {
 		os.Exit(m.Run())
 	}
 	code, err := inLab()
@@ -41,12 +37,6 @@ func inLab() (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(cache)
-	bin := filepath.Join(cache, "bin")
-	build := exec.Command("go", "build", "-o", bin+"/", "dagger/parity/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("%w: %s", err, out)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
@@ -55,9 +45,8 @@ func inLab() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	env := append(os.Environ(), "PARITY_TEST_PROGRAMS="+bin, "PARITY_BIN="+bin)
 	res, err := lab.Run(context.Background(), lab.Options{
-		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: env, Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
+		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
 	})
 	return res.ExitCode, err
 }

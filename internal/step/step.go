@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		}
 		result := runners[plan.Scenario](ctx, env, plan)
 		if left := len(plans) - i - 1; left > 0 && plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
-			return fmt.Errorf("%s did not pass: nothing can be said of the subject, and %d cases were not run", plan.ID(), left)
+			return fmt.Errorf("%s did not pass: nothing can be said of the subject; not run: %s", plan.ID(), report.Count(left, "case"))
 		}
 	}
 	return nil
@@ -96,15 +96,13 @@ func emitter(w io.Writer) func(report.Event) {
 
 // describe says what only the place where the cases run can know.
 func describe(runID string) (report.Head, error) {
-	kernel, err := Kernel()
-	return report.Head{RunID: runID, KVM: os.Getenv(lab.EnvLab), Kernel: kernel}, err
-}
-
-// Kernel is the running kernel's release and version.
-func Kernel() (string, error) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
-		return "", err
+		return report.Head{}, err
 	}
-	return unix.ByteSliceToString(uts.Release[:]) + " " + unix.ByteSliceToString(uts.Version[:]), nil
+	return report.Head{
+		RunID:  runID,
+		KVM:    os.Getenv(lab.EnvLab),
+		Kernel: unix.ByteSliceToString(uts.Release[:]) + " " + unix.ByteSliceToString(uts.Version[:]),
+	}, nil
 }

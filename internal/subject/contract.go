@@ -163,7 +163,7 @@ func (c *contract) listEmpty(ctx context.Context) (expected, seen string, err er
 		return expected, err.Error(), err
 	}
 	if len(list) > 0 {
-		return breach("workspace list", expected, fmt.Sprintf("%d entries, the first is %q", len(list), list[0].ID))
+		return breach("workspace list", expected, fmt.Sprintf("the entry %q, the first of %d", list[0].ID, len(list)))
 	}
 	return expected, "[]", nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"dagger/parity/internal/cases"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -44,6 +45,27 @@ func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
 		}
 		if f.Verdict != report.Pass && (f.Expected != "this" || f.Seen == "" || f.Next == "") {
 			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// What breaks once and holds then is no breach, and no pass either.
+func TestABreachIsSeenTwice(t *testing.T) {
+	holds, broken, unclear := cases.Passed("it holds"), cases.Broken("this", "that", "do"), cases.Unclear("this", "no room", "do")
+	for name, test := range map[string]struct {
+		found []cases.Finding
+		want  report.Verdict
+	}{
+		"it holds":             {[]cases.Finding{holds}, report.Pass},
+		"broken twice":         {[]cases.Finding{broken, broken}, report.Fail},
+		"broken once":          {[]cases.Finding{broken, holds}, report.Inconclusive},
+		"broken, then unclear": {[]cases.Finding{broken, unclear}, report.Fail},
+		"it could not be told": {[]cases.Finding{unclear}, report.Inconclusive},
+	} {
+		made := 0
+		f := confirmed(func() cases.Finding { made++; return test.found[made-1] })
+		if f.Verdict != test.want || made != len(test.found) {
+			t.Errorf("%s: %+v after %d checks; want %s", name, f, made, test.want)
 		}
 	}
 }

@@ -41,6 +41,7 @@ func (s *scenario) denied(phase string, target *guest) {
 	leak := s.leak(mark)
 	if leak.Verdict == report.Fail {
 		// A leak is a leak, though a bracket broke or the case's time is over.
+		s.leaked = true
 		s.Override(phase, "no-leak", leak)
 		return
 	}

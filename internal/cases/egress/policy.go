@@ -10,6 +10,7 @@ import (
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
 )
 
 // Policies as observations.
@@ -126,5 +127,5 @@ func show(p *msb.Policy) string {
 	if p == nil {
 		return "the default policy"
 	}
-	return fmt.Sprintf("default_egress %s, default_ingress %s, %d rules", p.DefaultEgress, p.DefaultIngress, len(p.Rules))
+	return fmt.Sprintf("default_egress %s, default_ingress %s, %s", p.DefaultEgress, p.DefaultIngress, report.Count(len(p.Rules), "rule"))
 }

@@ -6,11 +6,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"dagger/parity/fixtures/endpoint"
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/report"
 )
@@ -116,6 +119,99 @@ func TestTheTargetsRequestIsALeakThoughTheTimeIsOver(t *testing.T) {
 	}
 	if f := s.receipts(); f.Verdict != report.Fail {
 		t.Errorf("receipts: %+v", f)
+	}
+}
+
+// endChecks are the checks no-leak of a phase and receipts, which is the last.
+func endChecks(t *testing.T) catalogue.Case {
+	t.Helper()
+	plan := windowChecks(t)
+	plan.Checks = append(slices.DeleteFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name != "ssh-after" && c.Name != "no-leak" }),
+		catalogue.Check{Name: "receipts", Sentence: "The endpoint holds exactly the receipts that are expected."})
+	return plan
+}
+
+// A request that was denied and arrives after its window is a leak, whatever became of the case meanwhile.
+func TestALateDeniedRequestIsALeakThoughTheCaseBroke(t *testing.T) {
+	pass := func() cases.Finding { return cases.Passed("") }
+	unclear := func() cases.Finding { return cases.Unclear("", "broken", "") }
+	for _, test := range []struct {
+		name   string
+		window func() cases.Finding // what the check in the window finds
+		late   string               // what is sent then
+		denied bool                 // something was denied before the case broke
+		over   bool                 // the case's time is over
+		want   string
+		whole  report.Verdict
+	}{
+		{"broken, then the target's request", unclear, "/probe/denied", true, false, "ssh-after: inconclusive, receipts: fail", report.Fail},
+		{"broken, then nothing", unclear, "", true, false, "ssh-after: inconclusive", report.Inconclusive},
+		{"broken, then a stranger's", unclear, "/probe/stranger", true, false, "ssh-after: inconclusive", report.Inconclusive},
+		{"broken before anything was denied", unclear, "/probe/denied", false, false, "ssh-after: inconclusive", report.Inconclusive},
+		{"out of time, then the target's request", pass, "/probe/denied", true, true, "receipts: fail", report.Fail},
+		{"out of time, then nothing", pass, "", true, true, "receipts: inconclusive", report.Inconclusive},
+		{"intact, then the target's request", pass, "/probe/denied", true, false, "receipts: fail", report.Fail},
+		{"intact", pass, "", true, false, "", report.Pass},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := evidence(t, ctx)
+			s.Recorder = cases.NewRecorder(ctx, endChecks(t), "run", func(report.Event) {})
+			if !test.denied {
+				s.forbidden = map[string]bool{}
+			}
+			get(t, s.endpoint, "/probe/host")
+			s.Check("created", "ssh-after", test.window)
+			s.Check("created", "no-leak", func() cases.Finding { return s.leak(0) })
+			if test.late != "" {
+				get(t, s.endpoint, test.late)
+			}
+			if test.over {
+				cancel()
+			}
+			s.end()
+			c := s.Finish()
+			if got := broken(c); got != test.want || c.Verdict != test.whole {
+				t.Errorf("%s, %q; want %s, %q", c.Verdict, got, test.whole, test.want)
+			}
+		})
+	}
+}
+
+// A leak that is on record is not recorded again at the end.
+func TestALeakIsRecordedOnce(t *testing.T) {
+	s := evidence(t, t.Context())
+	s.Recorder = cases.NewRecorder(t.Context(), endChecks(t), "run", func(report.Event) {})
+	s.leaked = true
+	s.Override("created", "no-leak", cases.Broken("", "it arrived", ""))
+	get(t, s.endpoint, "/probe/denied")
+	s.end()
+	if got := broken(s.Finish()); got != "no-leak: fail" {
+		t.Errorf("broken is %q", got)
+	}
+}
+
+// The last look at the receipts comes while the endpoint is still open: a request whose bytes are under way is read.
+func TestALateRequestIsWaitedForAtTheEnd(t *testing.T) {
+	s := evidence(t, t.Context())
+	s.Recorder = cases.NewRecorder(t.Context(), endChecks(t), "run", func(report.Event) {})
+	s.Check("created", "ssh-after", func() cases.Finding { return cases.Unclear("", "broken", "") })
+	conn, err := net.Dial("tcp", s.endpoint.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		for len(s.endpoint.Receipts()) == 0 { // until it is accepted, and the wait for it can begin
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond)
+		_, _ = io.WriteString(conn, "GET /probe/denied HTTP/1.0\r\n\r\n")
+	}()
+	s.end()
+	if got := broken(s.Finish()); got != "ssh-after: inconclusive, receipts: fail" {
+		t.Errorf("broken is %q", got)
 	}
 }
 

@@ -1,0 +1,124 @@
+package egress
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// asked is a case under way with fakes for the subject and for msb, which are shell scripts.
+func asked(t *testing.T, fakeSubject, fakeMSB string) *scenario {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	home, err := subject.NewHome(subject.Home{Dir: filepath.Join(dir, "home"), Path: os.Getenv("PATH")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scenario{ctx: t.Context(), bench: &cases.Bench{
+		Subject: subject.CLI{Argv: []string{write("subject", fakeSubject)}, Home: home},
+		MSB:     &msb.Client{Path: write("msb", fakeMSB), Home: dir},
+	}}
+}
+
+const (
+	lists    = `echo '[{"id":"target","uid":"u","provider":{"name":"p"}}]'`
+	inspects = `case $1 in list) echo '[]';; *) echo '{"name":"devsy-u","status":"Running"}';; esac`
+)
+
+// Who is to blame for a state that could not be learnt: the subject for its `workspace list`, nobody for MicroSandbox's own.
+func TestInspectTellsTheSubjectsFailureFromMicroSandboxs(t *testing.T) {
+	for _, test := range []struct {
+		name, subject, msb string
+		want               report.Verdict
+		seen, next         string
+	}{
+		{"both answer", lists, inspects, report.Pass, "Running", ""},
+		{"list exits 1", "echo no database >&2; exit 1", inspects, report.Fail, "no database", "own message"},
+		{"list exits 1 and says nothing", "exit 1", inspects, report.Fail, "exited with code 1", "said nothing"},
+		{"list prints garbage", "echo hello", inspects, report.Fail, "a JSON array", "docs/contract.md"},
+		{"list lacks the workspace", "echo '[]'", inspects, report.Fail, "does not have", "docs/contract.md"},
+		{"list is killed", "kill -KILL $$", inspects, report.Fail, "killed", ""},
+		{"list exits 1, and so does msb", "exit 1", "echo broken store >&2; exit 1", report.Inconclusive, "broken store", "doctor"},
+		{"inspect exits 1", lists, "echo broken store >&2; exit 1", report.Inconclusive, "broken store", "doctor"},
+		{"inspect prints garbage", lists, "echo hello", report.Inconclusive, "hello", "doctor"},
+		{"inspect knows no such sandbox", lists, "echo 'sandbox not found' >&2; exit 1", report.Fail, "no sandbox devsy-u", ""},
+		{"another state", lists, `echo '{"name":"devsy-u","status":"Stopped"}'`, report.Fail, "Stopped", ""},
+	} {
+		_, f := asked(t, test.subject, test.msb).inspect(msb.StatusRunning)
+		if f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) || !strings.Contains(f.Next, test.next) {
+			t.Errorf("%s: %+v; want %s, seen %q, next %q", test.name, f, test.want, test.seen, test.next)
+		}
+	}
+}
+
+func TestASubjectThatHangsBreaksItsContract(t *testing.T) {
+	if _, f := asked(t, "exec sleep 600", inspects).uid(200 * time.Millisecond); f.Verdict != report.Fail || !strings.Contains(f.Next, "hung") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestAListThatWasInterruptedSaysNothingOfTheSubject(t *testing.T) {
+	s := asked(t, lists, inspects)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.ctx = ctx
+	if _, f := s.inspect(msb.StatusRunning); f.Verdict != report.Inconclusive {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What to do about a failed `up` depends on whether the subject said anything.
+func TestAdviceNamesTheSubjectsWordsOnlyWhereThereAreSome(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo '{"outcome":"error","message":"no image"}'; exit 1`: "the subject's own message",
+		"echo no image >&2; exit 3":                               "the subject's own message",
+		"exit 3":                                                  "said nothing",
+	} {
+		s := asked(t, script, inspects)
+		_, err := s.bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
+		if f := s.broken(err); f.Verdict != report.Fail || !strings.Contains(f.Next, want) {
+			t.Errorf("%s: %+v, want %q", script, f, want)
+		}
+	}
+}
+
+// An `up` that fails once and then succeeds is no broken promise, and no pass either: MicroSandbox fails to boot now and then.
+func TestAnUpThatFailsOnlyOnceIsInconclusive(t *testing.T) {
+	const (
+		fails = `echo '{"outcome":"error","message":"no boot"}'; exit 1`
+		works = `echo '{"outcome":"success","containerId":"c","remoteUser":"root","remoteWorkspaceFolder":"/w"}'`
+	)
+	for _, test := range []struct {
+		name, first, then, msb string
+		want                   report.Verdict
+		seen                   string
+	}{
+		{"at once", works, works, "exit 0", report.Pass, "success"},
+		{"the second time", fails, works, "exit 0", report.Inconclusive, "succeeded when it was run again"},
+		{"never", fails, fails, "exit 0", report.Fail, "no boot"},
+		{"never, and MicroSandbox boots nothing", fails, fails, "exit 1", report.Inconclusive, "bare sandbox"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := asked(t, "if [ -e \"$HOME/asked\" ]; then "+test.then+"; else touch \"$HOME/asked\"; "+test.first+"; fi", test.msb)
+			s.bench.Workspaces = t.TempDir()
+			if f := s.up("created"); f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
+				t.Errorf("%+v; want %s, seen %q", f, test.want, test.seen)
+			}
+		})
+	}
+}
