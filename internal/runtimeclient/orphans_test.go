@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/driver"
@@ -143,6 +144,24 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 			ended(t, pid)
 		}
 	}
+}
+
+func TestCloseEndsARuntimeThatHangs(t *testing.T) {
+	r := start(t, command(t, ""))
+	if err := syscall.Kill(r.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		r.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Error("Close does not return")
+	}
+	ended(t, r.PID())
 }
 
 func TestCloseEndsARuntimeThatDoesNotWantTo(t *testing.T) {

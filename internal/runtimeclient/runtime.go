@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ type Runtime struct {
 
 	client  *plugin.Client
 	process *process
+	sockets string // the folder of the runtime's socket
 	close   sync.Once
 }
 
@@ -88,6 +90,10 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 	began := time.Now()
 	p := &process{cmd: proc.Cmd{Argv: append([]string{c.Path}, c.Args...), Dir: c.Dir}}
 	r := &Runtime{process: p}
+	var err error
+	if r.sockets, err = os.MkdirTemp("", "rt"); err != nil { // a short name: the path of a socket may not be long
+		return nil, &StartError{Command: p.cmd.Argv, Why: NotStarted, Err: fmt.Errorf("a folder for its socket: %w", err)}
+	}
 	r.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  pb.Handshake(),
 		VersionedPlugins: pb.Plugins(nil),
@@ -95,6 +101,7 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 		StartTimeout:     c.StartDeadline,
 		Logger:           hclog.NewNullLogger(),
 		SkipHostEnv:      true,
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: r.sockets},
 		GRPCDialOptions:  []grpc.DialOption{grpc.WithInitialWindowSize(pb.FlowWindow), grpc.WithInitialConnWindowSize(pb.FlowWindow)},
 		SyncStdout:       &p.stderr, // what a runtime prints once the handshake is over belongs to its diagnostics
 		SyncStderr:       &p.stderr,
@@ -106,7 +113,7 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, began.Add(c.StartDeadline), errTooSlow)
 	defer cancel()
 	unwatch := context.AfterFunc(ctx, func() { _ = p.Kill(ctx) })
-	err := r.connect(ctx)
+	err = r.connect(ctx)
 	if !unwatch() && err == nil {
 		err = ctx.Err()
 	}
@@ -237,13 +244,20 @@ func (r *Runtime) awaitCrash() (error, bool) {
 	return r.process.crashed()
 }
 
+// closeGrace is how long the polite way of ending a runtime may take.
+const closeGrace = 3 * time.Second
+
 // Close ends the runtime: it is asked to, then made to. It is reaped when Close returns. What a runtime that had crashed left in its
 // process group is ended too.
 func (r *Runtime) Close() {
 	r.close.Do(func() {
 		r.process.endRest()
+		// The library gives a runtime 2 seconds to end, but waits without limit for it to be told so.
+		hung := time.AfterFunc(closeGrace, func() { _ = r.process.Kill(context.Background()) })
+		defer hung.Stop()
 		r.client.Kill()
 		_ = r.process.Kill(context.Background())
+		_ = os.RemoveAll(r.sockets)
 	})
 }
 

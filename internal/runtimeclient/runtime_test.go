@@ -180,6 +180,13 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		c.StartDeadline = 500 * time.Millisecond
 		return c
 	}
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Cleanup(func() { // after the subtests
+		if left, _ := os.ReadDir(temporary); len(left) > 0 {
+			t.Errorf("%s was left, and %d more", left[0].Name(), len(left)-1)
+		}
+	})
 	for name, c := range map[string]struct {
 		command runtimeclient.Command
 		why     string
@@ -201,7 +208,6 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		"Info hangs":           {late(runtimefake.InfoHangs), runtimeclient.FailedInfo, []string{"within 500ms"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r, err := runtimeclient.Start(bounded(t), c.command)
 			if err == nil {
 				r.Close()

@@ -4,6 +4,7 @@
 package runtimefake
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,13 +171,29 @@ func (f *Fake) Run(ctx context.Context, r *pb.RunImageRequest) error {
 		return nil
 	}
 	m := record{Image: r.GetImage(), Running: f.Fault != RunStopped, Created: time.Now(), Env: r.GetEnvironment()}
-	if r.GetEntrypoint() != "" && slices.Contains(r.GetArgs(), "-c") { // what it says, as far as a fake can tell
-		ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		defer cancel()
-		res, _ := proc.Run(ctx, proc.Cmd{Argv: append([]string{r.GetEntrypoint()}, r.GetArgs()...), EndWithParent: true})
-		m.Logs = string(res.Stdout) + string(res.Stderr)
+	if strings.Contains(strings.Join(r.GetArgs(), " "), "echo ") { // one that says nothing is not waited for
+		m.Logs = firstLine(ctx, append([]string{r.GetEntrypoint()}, r.GetArgs()...))
 	}
 	return f.write(r.GetWorkspaceId(), m)
+}
+
+// firstLine is what the machine's own process says, as far as a fake goes: it is run until it has said a line.
+func firstLine(ctx context.Context, argv []string) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	p, err := proc.Start(ctx, proc.Cmd{Argv: argv, Stdout: w, EndWithParent: true})
+	w.Close()
+	if err != nil {
+		return ""
+	}
+	defer p.Stop()
+	line, _ := bufio.NewReader(r).ReadString('\n')
+	return line
 }
 
 // Start implements runtimeserver.Runtime.
