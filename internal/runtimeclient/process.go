@@ -128,8 +128,15 @@ func (p *process) crashed() (how error, ended bool) {
 	}
 	select {
 	case <-running.Done():
-		if _, how = running.Wait(); how == nil {
+		_, how = running.Wait()
+		var failed *proc.Error
+		switch {
+		case how == nil:
 			how = errors.New("the runtime exited with code 0")
+		case errors.As(how, &failed): // what it wrote to standard error came here in two ways
+			all := *failed
+			all.Stderr = p.stderr.String()
+			how = &all
 		}
 		return how, true
 	default:

@@ -308,7 +308,7 @@ func TestExecFailures(t *testing.T) {
 	}{
 		"signal":            {"", "kill -KILL $$", []string{"Exec by the runtime fake", "ended by the signal killed"}},
 		"no exit":           {runtimefake.ExecNoExit, "true", []string{"the stream ended without an exit"}},
-		"the runtime exits": {runtimefake.ExecCrashes, "true", []string{"the runtime ended during Exec", "exited with code 9"}},
+		"the runtime exits": {runtimefake.ExecCrashes, "true", []string{"the runtime ended during Exec", "exited with code 9", "fake: no more"}},
 		"the runtime is killed": {"", "kill -KILL $PPID; sleep 600",
 			[]string{"the runtime ended during Exec", "ended with code 137 (killed)"}},
 	} {

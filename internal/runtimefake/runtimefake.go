@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/msbdriver"
 	"dagger/parity/internal/proc"
@@ -258,6 +259,7 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 		return nil, pb.Errorf(pb.FailedPrecondition, "the machine of %s is stopped", start.GetWorkspaceId())
 	}
 	if f.Fault == ExecCrashes {
+		_, _ = unix.Write(2, []byte("fake: no more\n")) // os.Stderr is the library's by now, and may not reach the host in time
 		os.Exit(9)
 	}
 	cmd := proc.Cmd{Argv: start.GetArgv(), Env: os.Environ(), Dir: start.GetWorkdir(), Stdin: s.In, Stdout: s.Out, Stderr: s.Err, RawStderr: true, EndWithParent: true}
