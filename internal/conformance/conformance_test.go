@@ -16,18 +16,29 @@ import (
 	"dagger/parity/fixtures/images"
 	"dagger/parity/internal/conformance"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/msb"
 	"dagger/parity/internal/msb/msbtest"
+	"dagger/parity/internal/msbruntime"
 	"dagger/parity/internal/runtimeclient"
 	"dagger/parity/internal/runtimefake"
+	"dagger/parity/internal/runtimeserver"
 )
 
 // programs is a folder with the fake runtime (program) and Parity's own programs.
 var programs string
 
-// The tests run in a native lab: the stand-in for msb makes mounts and network links there.
+// The tests run in a native lab: the stand-in for msb makes mounts and network links there. Those with real microVMs (microvm_test.go) are
+// in a lab already, and have this program for a runtime.
 func TestMain(m *testing.M) {
 	lab.Reexec()
-	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" {
+	if len(os.Args) == 2 && os.Args[1] == "serve" {
+		if err := runtimeserver.Serve(msbruntime.New()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" || os.Getenv(lab.EnvScratch) != "" {
 		flag.Parse()
 		_ = flag.Set("test.parallel", "8") // the faults are waited for more than computed
 		os.Exit(m.Run())
@@ -78,7 +89,7 @@ func fake(t *testing.T, fault runtimefake.Fault) conformance.Options {
 // run gives the names of the checks that failed, and how many were not reached.
 func run(t *testing.T, o conformance.Options) (failed []string, notReached int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 13*time.Minute) // real microVMs under an emulator are slow
 	defer cancel()
 	var told []conformance.Result
 	results, err := conformance.Run(ctx, o, func(r conformance.Result) { told = append(told, r) })
@@ -125,11 +136,16 @@ func TestARuntimeThatIsRight(t *testing.T) {
 
 // The reference runtime, over the stand-in for msb.
 func TestParityRuntime(t *testing.T) {
-	msb := filepath.Join(t.TempDir(), "msb") // parity is the stand-in when it is called so
-	if err := os.Symlink(filepath.Join(programs, "parity"), msb); err != nil {
+	path := filepath.Join(t.TempDir(), "msb") // parity is the stand-in when it is called so
+	if err := os.Symlink(filepath.Join(programs, "parity"), path); err != nil {
 		t.Fatal(err)
 	}
-	c := msbtest.NewClient(t, msb)
+	parityRuntime(t, filepath.Join(programs, "parity-runtime"), msbtest.NewClient(t, path), conformance.Options{})
+}
+
+// parityRuntime holds the reference runtime to everything, over an msb.
+func parityRuntime(t *testing.T, program string, c *msb.Client, o conformance.Options) {
+	t.Helper()
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	image, err := images.Build(images.Spec{Nonce: "conformance"})
 	if err == nil {
@@ -138,10 +154,9 @@ func TestParityRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failed, notReached := run(t, conformance.Options{Image: "parity.test/conformance:1", Runtime: runtimeclient.Command{
-		Path: filepath.Join(programs, "parity-runtime"), Args: []string{"serve"}, Env: append(os.Environ(), "PARITY_MSB="+msb, "MSB_HOME="+c.Home),
-	}})
-	if len(failed) > 0 || notReached > 0 {
+	o.Image = "parity.test/conformance:1"
+	o.Runtime = runtimeclient.Command{Path: program, Args: []string{"serve"}, Env: append(os.Environ(), "PARITY_MSB="+c.Path, "MSB_HOME="+c.Home)}
+	if failed, notReached := run(t, o); len(failed) > 0 || notReached > 0 {
 		t.Errorf("%q failed, and %d were not reached", failed, notReached)
 	}
 	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
