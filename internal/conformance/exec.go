@@ -29,7 +29,7 @@ var noStreams driver.Streams
 
 func (s *suite) execChecks() []check {
 	return []check{
-		{exits, "The stream of Exec ends with one exit, after all output.", []string{isRunning}, s.asking(s.exits)},
+		{exits, "The stream of Exec ends with one exit, after all output.", []string{keeps}, s.asking(s.exits)},
 		{exitCodes, "The exit codes 0, 1, 23 and 200 of a command come in the exit, and the call succeeds.", []string{exits}, s.asking(s.exitCodes)},
 		{"Exec: a signal is no success", "A command that a signal ended has a signal in its exit, or an exit code that is not 0.",
 			[]string{exits}, s.asking(s.signal)},

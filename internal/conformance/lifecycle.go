@@ -22,6 +22,7 @@ const (
 	startsNothing  = "Start: a missing workspace is NotFound"
 	makes          = "RunImage: makes a machine"
 	isRunning      = "Find: the machine is running after RunImage"
+	keeps          = "RunImage: an existing workspace is AlreadyExists, and is kept"
 	stops          = "Stop: the machine is stopped"
 	starts         = "Start: a stopped machine is running"
 )
@@ -47,16 +48,16 @@ func (s *suite) runChecks() []check {
 		{makes, "RunImage succeeds, and Find finds the machine with an id.", []string{findsNothing}, s.asking(s.make)},
 		{isRunning, "After RunImage, Find says running.", []string{makes}, s.asking(s.running)},
 		{"Find: created_at is a time of RFC 3339", "Find gives the time at which the machine was made.", []string{makes}, s.asking(s.createdAt)},
-		{"RunImage: an existing workspace is AlreadyExists", "RunImage of a workspace that there is fails with the status AlreadyExists.",
-			[]string{makes}, s.asking(s.makeAgain)},
-		{"Start: a running machine succeeds", "Start of a machine that runs succeeds.", []string{isRunning}, s.asking(s.startRunning)},
+		{keeps, "RunImage of a workspace that there is fails with the status AlreadyExists, and its machine runs on.",
+			[]string{isRunning}, s.asking(s.makeAgain)},
+		{"Start: a running machine succeeds", "Start of a machine that runs succeeds.", []string{keeps}, s.asking(s.startRunning)},
 	}
 }
 
 // endChecks stop, start and delete the workspace.
 func (s *suite) endChecks() []check {
 	return []check{
-		{stops, "Stop succeeds, and Find then says stopped.", []string{isRunning}, s.asking(s.stop)},
+		{stops, "Stop succeeds, and Find then says stopped.", []string{keeps}, s.asking(s.stop)},
 		{"Stop: a stopped machine succeeds", "Stop of a machine that is stopped succeeds.", []string{stops}, s.asking(s.stopAgain)},
 		{"Exec: a stopped machine is refused", "Exec in a machine that is stopped fails, and does not start it.", []string{stops}, s.asking(s.execStopped)},
 		{"Logs: as Info announces them", "With the capability, Logs gives what the machine's own process said, and ends; without it, Logs is Unimplemented.",
@@ -190,8 +191,24 @@ func (s *suite) createdAt(ctx context.Context, r *runtimeclient.Runtime) (expect
 }
 
 func (s *suite) makeAgain(ctx context.Context, r *runtimeclient.Runtime) (expected, seen string, err error) {
+	before, err := r.Calls.Find(ctx, &pb.FindRequest{WorkspaceId: s.workspace})
+	if err != nil {
+		return "the machine", "", r.Explain("Find", err)
+	}
 	_, err = r.Calls.RunImage(ctx, s.request())
-	return refusal("RunImage", err, codes.AlreadyExists)
+	if expected, seen, err = refusal("RunImage", err, codes.AlreadyExists); err != nil {
+		return expected, seen, err
+	}
+	expected += fmt.Sprintf(", and the machine %s of %s running", before.GetContainer().GetId(), before.GetContainer().GetCreatedAt())
+	after, err := r.Calls.Find(ctx, &pb.FindRequest{WorkspaceId: s.workspace})
+	if err != nil {
+		return expected, "", r.Explain("Find", err)
+	}
+	was, is := before.GetContainer(), after.GetContainer()
+	if !after.GetFound() || is.GetId() != was.GetId() || is.GetCreatedAt() != was.GetCreatedAt() || is.GetState().GetStatus() != pb.StatusRunning {
+		return broken(expected, "found = %v, the machine %q of %q, the status %q", after.GetFound(), is.GetId(), is.GetCreatedAt(), is.GetState().GetStatus())
+	}
+	return expected, seen, nil
 }
 
 func (s *suite) startRunning(ctx context.Context, r *runtimeclient.Runtime) (expected, seen string, err error) {

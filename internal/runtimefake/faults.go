@@ -41,6 +41,7 @@ const (
 	FindTimeWrong        Fault = "find-time-wrong"
 	FindStatusWrong      Fault = "find-status-wrong"
 	RunTwice             Fault = "run-twice"
+	RunAgainRemoves      Fault = "run-again-removes"
 	RunStopped           Fault = "run-stopped"
 	StartRunningFails    Fault = "start-running-fails"
 	StartMissingSucceeds Fault = "start-missing-succeeds"
@@ -98,7 +99,7 @@ func Faults() []Fault {
 	return []Fault{
 		CrashBeforeHandshake, NoHandshake, GarbageFirst, WrongProtocol, DeadAddress, WrongAPI, InfoIncomplete, InfoHangs, ServesByHand,
 		OutlivesHost, IgnoresShutdown,
-		ArchitectureUnknown, FindMissingFails, FindTimeWrong, FindStatusWrong, RunTwice, RunStopped, StartRunningFails, StartMissingSucceeds,
+		ArchitectureUnknown, FindMissingFails, FindTimeWrong, FindStatusWrong, RunTwice, RunAgainRemoves, RunStopped, StartRunningFails, StartMissingSucceeds,
 		StartDoesNothing, StopStoppedFails, StopDoesNothing, DeleteMissingFails, DeleteDoesNothing, ErrorWithoutDetail, ErrorOtherCode,
 		LogsMissing, LogsNeverEnd, BooleanOneRefused, BooleanYesAccepted, NumberUnchecked, DurationUnchecked,
 		ExecBoots, ExecMergesStderr, ExecCodeLost, ExecSignalLost, ExecNoExit, ExecByteLost, ExecTakesTurns, ExecCrashes,

@@ -166,6 +166,9 @@ func (f *Fake) Run(ctx context.Context, r *pb.RunImageRequest) error {
 		return pb.Errorf(pb.NotFound, "there is no image %s", r.GetImage())
 	}
 	if _, err := f.read(r.GetWorkspaceId()); err == nil && f.Fault != RunTwice {
+		if f.Fault == RunAgainRemoves {
+			_ = os.Remove(f.file(r.GetWorkspaceId()))
+		}
 		return fmt.Errorf("%w: %s", driver.ErrExists, r.GetWorkspaceId())
 	}
 	if f.Fault == RunNothing {
