@@ -29,8 +29,11 @@ type Client struct {
 	Observe func(operation string, elapsed time.Duration, err error)
 }
 
-// ErrNotFound is what an error about a sandbox that does not exist is.
-var ErrNotFound = errors.New("sandbox not found")
+// ErrNotFound is what an error about a sandbox that does not exist is, and ErrExists that of a create whose name is taken.
+var (
+	ErrNotFound = errors.New("sandbox not found")
+	ErrExists   = errors.New("sandbox already exists")
+)
 
 // Status is a sandbox's state in msb's own words.
 type Status string
@@ -74,10 +77,16 @@ type Policy struct {
 
 // CreateOptions describe a sandbox to create and boot.
 type CreateOptions struct {
-	Name       string
-	Image      string // a reference, in msb's image store or pullable
-	CPUs       int    // 0 leaves it to msb
-	MemoryMiB  int    // 0 leaves it to msb
+	Name      string
+	Image     string // a reference, in msb's image store or pullable
+	CPUs      int    // 0 leaves it to msb
+	MemoryMiB int    // 0 leaves it to msb
+
+	MaxCPUs      int           // how many CPUs the machine can be given while it runs; 0 leaves it to msb
+	MaxMemoryMiB int           // how much memory it can be given while it runs; 0 leaves it to msb
+	RootDiskGiB  int           // the size of the root disk; 0 leaves it to msb
+	IdleTimeout  time.Duration // after how long without activity it is stopped, to the second; 0 means never
+
 	Env        map[string]string
 	Labels     map[string]string
 	User       string // empty leaves it to the image
@@ -123,7 +132,7 @@ func (c *Client) Doctor(ctx context.Context) error {
 	return err
 }
 
-// Create creates a sandbox and boots it. It fails if there is one of that name.
+// Create creates a sandbox and boots it. The error of one whose name is taken is ErrExists.
 func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 	args := []string{"create", "--name", o.Name}
 	if o.CPUs > 0 {
@@ -131,6 +140,18 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 	}
 	if o.MemoryMiB > 0 {
 		args = append(args, "--memory", strconv.Itoa(o.MemoryMiB)+"M")
+	}
+	if o.MaxCPUs > 0 {
+		args = append(args, "--max-cpus", strconv.Itoa(o.MaxCPUs))
+	}
+	if o.MaxMemoryMiB > 0 {
+		args = append(args, "--max-memory", strconv.Itoa(o.MaxMemoryMiB)+"M")
+	}
+	if o.RootDiskGiB > 0 {
+		args = append(args, "--root-disk", strconv.Itoa(o.RootDiskGiB)+"G")
+	}
+	if o.IdleTimeout > 0 {
+		args = append(args, "--idle-timeout", strconv.Itoa(int(o.IdleTimeout/time.Second))+"s")
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Env)) {
 		args = append(args, "--env", k+"="+o.Env[k])
@@ -202,7 +223,29 @@ func (c *Client) Exec(ctx context.Context, name string, argv []string, stdin io.
 
 // ExecCmd is the command of Exec with its standard streams left to the caller: bytes pass both ways unchanged, as they come.
 func (c *Client) ExecCmd(name string, argv []string) proc.Cmd {
-	return c.cmd(append([]string{"exec", "--quiet", "--stream", name, "--"}, argv...))
+	return c.ExecCmdAs(name, ExecOptions{}, argv)
+}
+
+// ExecOptions say how a command runs, where it is not as the sandbox was made.
+type ExecOptions struct {
+	User    string
+	Workdir string
+	Env     map[string]string
+}
+
+// ExecCmdAs is ExecCmd with options.
+func (c *Client) ExecCmdAs(name string, o ExecOptions, argv []string) proc.Cmd {
+	args := []string{"exec", "--quiet", "--stream"}
+	if o.User != "" {
+		args = append(args, "--user", o.User)
+	}
+	if o.Workdir != "" {
+		args = append(args, "--workdir", o.Workdir)
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.Env)) {
+		args = append(args, "--env", k+"="+o.Env[k])
+	}
+	return c.cmd(append(append(args, name, "--"), argv...))
 }
 
 // CopyIn copies a file of the host to an absolute path in a running sandbox.
@@ -233,7 +276,9 @@ func (c *Client) cmd(args []string) proc.Cmd {
 	if env == nil {
 		env = os.Environ()
 	}
-	return proc.Cmd{Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home)}
+	return proc.Cmd{
+		Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home),
+	}
 }
 
 func (c *Client) run(ctx context.Context, operation string, args ...string) (proc.Result, error) {
@@ -248,6 +293,9 @@ func (c *Client) runCmd(ctx context.Context, operation string, cmd proc.Cmd) (pr
 	res, err := proc.Run(ctx, cmd)
 	if err != nil && aboutOne[operation] && strings.Contains(string(res.Stderr), "not found") && strings.Contains(string(res.Stderr), "sandbox") {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if err != nil && operation == "create" && strings.Contains(string(res.Stderr), "already exists") {
+		err = fmt.Errorf("%w: %w", ErrExists, err)
 	}
 	if c.Observe != nil {
 		c.Observe(operation, time.Since(started), err)

@@ -7,63 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
+	"io"
+	"os"
 	"time"
 
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/driver"
 )
-
-// Options are what a workspace's machine is made with. They are used by Run only: a machine keeps what it was made with.
-type Options struct {
-	MemoryMiB   int
-	CPUs        int
-	BlockEgress bool // the machine can open no connection to the outside
-}
-
-// The names of the options.
-const (
-	memoryOption      = "MICROSANDBOX_MEMORY"
-	cpusOption        = "MICROSANDBOX_CPUS"
-	blockEgressOption = "MICROSANDBOX_BLOCK_EGRESS"
-)
-
-// ParseOptions reads options by their names, and fails on a name that it does not know and on a number that is none. As in Devsy's
-// built-in driver, egress is blocked when the value is "true" and by no other spelling.
-func ParseOptions(values map[string]string) (Options, error) {
-	o := Options{MemoryMiB: 512, CPUs: 1}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		value := values[name]
-		var err error
-		switch name {
-		case memoryOption:
-			o.MemoryMiB, err = number(value, 64, 1<<20)
-		case cpusOption:
-			o.CPUs, err = number(value, 1, 255)
-		case blockEgressOption:
-			o.BlockEgress = value == "true"
-		default:
-			return o, fmt.Errorf("unknown option %s: expected one of %s", name,
-				strings.Join([]string{memoryOption, cpusOption, blockEgressOption}, ", "))
-		}
-		if err != nil {
-			return o, fmt.Errorf("option %s: %w", name, err)
-		}
-	}
-	return o, nil
-}
-
-func number(text string, lowest, highest int) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < lowest || n > highest {
-		return 0, fmt.Errorf("expected a whole number from %d to %d, seen %q", lowest, highest, text)
-	}
-	return n, nil
-}
 
 // Name is the name of a workspace's machine: "devsy-" and the workspace's uid. A name longer than 128 characters is cut, and ends in
 // "-" and the first 12 hex digits of the uid's SHA-256.
@@ -103,15 +54,19 @@ func (d Driver) Find(ctx context.Context, workspace string) (driver.Machine, boo
 func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) (string, error) {
 	create := msb.CreateOptions{
 		Name: Name(workspace), Image: o.Image, User: o.User, Env: o.Environment, Labels: o.Labels,
-		CPUs: d.Options.CPUs, MemoryMiB: d.Options.MemoryMiB, DenyEgress: d.Options.BlockEgress,
+		CPUs: d.Options.CPUs, MaxCPUs: d.Options.MaxCPUs, MemoryMiB: d.Options.MemoryMiB, MaxMemoryMiB: d.Options.MaxMemoryMiB,
+		RootDiskGiB: d.Options.StorageGiB, IdleTimeout: d.Options.InactivityTimeout, DenyEgress: d.Options.BlockEgress,
 	}
 	for _, f := range o.Files {
 		create.Copies = append(create.Copies, msb.Copy(f))
 	}
 	began := time.Now().Truncate(time.Second) // msb's time stamps may have no fractions
 	err := d.MSB.Create(ctx, create)
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
 		return create.Name, err
+	case errors.Is(err, msb.ErrExists): // and not by its time alone: it may have been made in this very second
+		return create.Name, fmt.Errorf("%w: %w", driver.ErrExists, err)
 	}
 	m, found, lookErr := d.Find(ctx, workspace)
 	switch {
@@ -160,8 +115,17 @@ func (d Driver) Delete(ctx context.Context, workspace string) error {
 
 // Exec implements driver.Driver.
 func (d Driver) Exec(ctx context.Context, workspace string, argv []string, s driver.Streams) (int, error) {
-	cmd := d.MSB.ExecCmd(Name(workspace), argv)
+	return d.ExecAs(ctx, workspace, msb.ExecOptions{}, argv, s)
+}
+
+// ExecAs is Exec with more to say of how the command runs.
+func (d Driver) ExecAs(ctx context.Context, workspace string, o msb.ExecOptions, argv []string, s driver.Streams) (int, error) {
+	cmd := d.MSB.ExecCmdAs(Name(workspace), o, argv)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.In, s.Out, s.Err
+	if s.Out == nil {
+		cmd.Stdout = io.Discard
+	}
+	_, cmd.RawStderr = s.Err.(*os.File)
 	res, err := proc.Run(ctx, cmd)
 	if code, exited := proc.ExitCode(err); exited {
 		return code, nil

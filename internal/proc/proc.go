@@ -44,6 +44,8 @@ type Cmd struct {
 	Stdin  io.Reader // nil means /dev/null
 	Stdout io.Writer // nil means captured into Result.Stdout, up to 16 MiB
 	Stderr io.Writer // the tail is kept for errors in any case; nil means captured into Result.Stderr
+
+	RawStderr bool // Stderr, an *os.File, is handed to the process as it is; errors then have no last words
 }
 
 // Result is what a finished process left.
@@ -139,10 +141,13 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 		p.stdout = &capped{}
 		p.cmd.Stdout = p.stdout
 	}
-	if c.Stderr == nil {
+	switch {
+	case c.Stderr == nil:
 		p.stderr = &capped{}
 		p.cmd.Stderr = io.MultiWriter(p.stderr, p.tail)
-	} else {
+	case c.RawStderr:
+		p.cmd.Stderr = c.Stderr
+	default:
 		p.cmd.Stderr = io.MultiWriter(c.Stderr, p.tail)
 	}
 	started := make(chan error)

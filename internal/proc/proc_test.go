@@ -327,3 +327,20 @@ func TestProgramEndsWithTheProcessThatRunsIt(t *testing.T) {
 	}
 	_ = parent.Wait()
 }
+
+func TestRawStderrGoesToTheProcessAsItIs(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := sh(`readlink /proc/$$/fd/2 >&2; exit 5`)
+	c.Stderr, c.RawStderr = w, true
+	_, err = proc.Run(bounded(t), c)
+	w.Close()
+	want, linkErr := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", r.Fd()))
+	got, readErr := io.ReadAll(r)
+	if code, exited := proc.ExitCode(err); code != 5 || !exited || linkErr != nil || readErr != nil || strings.TrimSpace(string(got)) != want {
+		t.Errorf("stderr of the process is %q, want %q; %v, %v, %v", got, want, err, linkErr, readErr)
+	}
+}

@@ -8,24 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-
-	"dagger/parity/internal/msb"
-	"dagger/parity/internal/msbdriver"
-	"dagger/parity/internal/reference/driver"
 )
-
-// builtin is the SOURCE of the provider that is part of the CLI.
-const builtin = "microsandbox"
 
 // The exit codes with a meaning of their own.
 const (
@@ -134,97 +123,6 @@ func merged(all ...map[string]string) map[string]string {
 		maps.Copy(values, m)
 	}
 	return values
-}
-
-// openDriver gives the driver of a provider's source. The options matter to a machine that is yet to be made.
-func openDriver(source string, options map[string]string) (driver.Driver, error) {
-	if source != builtin {
-		return nil, fmt.Errorf("provider source %q: only %q, the built-in provider, is there; external providers are not there yet", source, builtin)
-	}
-	parsed, err := msbdriver.ParseOptions(options)
-	if err != nil {
-		return nil, err
-	}
-	path := os.Getenv("PARITY_MSB")
-	if path == "" {
-		if path, err = exec.LookPath("msb"); err != nil {
-			return nil, fmt.Errorf("MicroSandbox: %w; install msb, or give its path in PARITY_MSB", err)
-		}
-	}
-	home := os.Getenv("MSB_HOME")
-	if !filepath.IsAbs(home) {
-		return nil, fmt.Errorf("MSB_HOME: expected an absolute path, seen %q", home)
-	}
-	return msbdriver.Driver{MSB: &msb.Client{Path: path, Home: home}, Options: parsed}, nil
-}
-
-func providerAdd() *cobra.Command {
-	var name string
-	var pairs []string
-	c := verb("add SOURCE", "Add a provider: "+builtin+" is the built-in one", cobra.ExactArgs(1),
-		func(_ context.Context, c *cobra.Command, args []string) error {
-			s, err := openState()
-			if err != nil {
-				return err
-			}
-			p := provider{Name: name, Source: args[0]}
-			if p.Name == "" {
-				p.Name = p.Source
-			}
-			if p.Source != builtin {
-				_, err := openDriver(p.Source, nil)
-				return err
-			}
-			if p.Options, err = options(pairs); err != nil {
-				return err
-			}
-			if _, err := msbdriver.ParseOptions(p.Options); err != nil {
-				return err
-			}
-			if _, err := s.provider(p.Name); err == nil {
-				return fmt.Errorf("provider %q is there already: delete it first", p.Name)
-			} else if !errors.Is(err, errNoRecord) {
-				return err
-			}
-			if err := write(s.providerFile(p.Name), p); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.ErrOrStderr(), "added the provider %s\n", p.Name)
-			return nil
-		})
-	c.Flags().StringVar(&name, "name", "", "the provider's name (default SOURCE)")
-	c.Flags().StringArrayVarP(&pairs, "option", "o", nil, "an option of the provider, KEY=VALUE; may be given again")
-	c.Flags().Bool("use", true, "has no effect: `workspace up` always names its provider")
-	return c
-}
-
-func providerDelete() *cobra.Command {
-	var ignore bool
-	c := verb("delete NAME", "Delete a provider; its workspaces stay", cobra.ExactArgs(1),
-		func(_ context.Context, c *cobra.Command, args []string) error {
-			s, err := openState()
-			if err != nil {
-				return err
-			}
-			if _, err := s.provider(args[0]); ignore && errors.Is(err, errNoRecord) {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			return os.Remove(s.providerFile(args[0]))
-		})
-	c.Flags().BoolVar(&ignore, "ignore-not-found", false, "a provider that does not exist is no error")
-	return c
-}
-
-func providerList() *cobra.Command {
-	return list("List the providers", "NAME\tSOURCE\tOPTIONS", state.providers, func(p provider) []string {
-		var set []string
-		for _, k := range slices.Sorted(maps.Keys(p.Options)) {
-			set = append(set, k+"="+p.Options[k])
-		}
-		return []string{p.Name, p.Source, strings.Join(set, " ")}
-	})
 }
 
 // list is a command that prints records, as a JSON array or as a table with a header and a row for each.

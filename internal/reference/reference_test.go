@@ -20,8 +20,8 @@ import (
 	"dagger/parity/internal/subject"
 )
 
-// agent is a real parity-agent.
-var agent string
+// agent is a real parity-agent, and runtime a real parity-runtime.
+var agent, runtime string
 
 // TestMain is the CLI itself when its first argument says so.
 func TestMain(m *testing.M) {
@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		agent = filepath.Join(dir, "parity-agent")
-		build := exec.Command("go", "build", "-o", agent, "dagger/parity/cmd/parity-agent")
+		agent, runtime = filepath.Join(dir, "parity-agent"), filepath.Join(dir, "parity-runtime")
+		build := exec.Command("go", "build", "-o", dir+"/", "dagger/parity/cmd/parity-agent", "dagger/parity/cmd/parity-runtime")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("build the agent: %v\n%s", err, out))
@@ -380,7 +380,7 @@ func TestUsage(t *testing.T) {
 		"provider add microsandbox --name p":              `provider "p" is there already`,
 		"provider add microsandbox --name q -o X":         "expected KEY=VALUE",
 		"provider add microsandbox --name q -o X=1":       "unknown option X",
-		"provider add ./provider.yaml --name q":           "external providers are not there yet",
+		"provider add ./provider.yaml --name q":           `expected "microsandbox", the built-in provider, or a file, a folder or a URL of a provider.yaml`,
 		"provider delete absent":                          `provider "absent" not found`,
 		"workspace up /no/such/folder --id w":             "no such file or directory",
 		"workspace up / --id w --provider p":              "delete it first",

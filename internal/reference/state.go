@@ -80,6 +80,15 @@ func checkName(what, name string) error {
 func (s state) providerFile(name string) string {
 	return filepath.Join(s.dir, "providers", name+".json")
 }
+
+// providerManifest is the manifest of an external provider, and workspaceManifest the one that a workspace's machine was made with.
+func (s state) providerManifest(name string) string {
+	return filepath.Join(s.dir, "providers", name+".yaml")
+}
+func (s state) workspaceManifest(id string) string {
+	return filepath.Join(s.workspaceDir(id), "provider.yaml")
+}
+
 func (s state) workspaceDir(id string) string { return filepath.Join(s.dir, "workspaces", id) }
 func (s state) workspaceFile(id string) string {
 	return filepath.Join(s.workspaceDir(id), "workspace.json")

@@ -117,23 +117,46 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 		return w, "", fmt.Errorf("workspace %q is of the folder %s, not %s: delete it first", w.ID, w.Source.LocalFolder, folder)
 	}
 	w.OwnOptions = merged(w.OwnOptions, own)
+	if !known {
+		defer func() { err = errors.Join(err, s.forget(w.ID)) }()
+	}
 	present := merged(p.Options, w.OwnOptions)
-	d, err := openDriver(p.Source, present)
-	if err != nil {
+	asNew := w
+	asNew.Provider.Source = p.Source
+	if _, err := s.openAs(asNew, s.providerManifest(p.Name), present); err != nil {
 		return w, "", err
 	}
 	if known && w.Made && !f.recreate {
 		if len(own) > 0 {
 			fmt.Fprintln(c.ErrOrStderr(), "the options take effect with --recreate only: the machine keeps those that it was made with")
 		}
-		// It is started without a look at it: that costs as much as the start of one that runs already.
-		if err := d.Start(ctx, w.UID); !errors.Is(err, driver.ErrNotFound) {
+		if there, err := startMade(ctx, s, w); there || err != nil {
 			return w, w.Machine, err
 		}
 	}
+	w = asNew
+	d, err := s.openToMake(ctx, w, present)
+	if err != nil {
+		return w, "", err
+	}
+	defer release(d)
 	w.Provider.Options = present
 	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, known)
 	return w, machine, err
+}
+
+// startMade starts the machine that a workspace has; there may be none. It is started without a look at it: that costs as much as the
+// start of one that runs already.
+func startMade(ctx context.Context, s state, w workspace) (there bool, err error) {
+	d, err := s.openToStart(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	defer release(d)
+	if err = d.Start(ctx, w.UID); errors.Is(err, driver.ErrNotFound) {
+		return false, nil
+	}
+	return true, err
 }
 
 // remake makes a workspace's machine, in place of the one it has, and gives its id. A kill at any point leaves a record from which up and delete go on.
@@ -153,6 +176,9 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		w.RemoteFolder = "/workspaces/" + filepath.Base(w.Source.LocalFolder)
 	}
 	w.Made = false
+	if err := s.keepManifest(*w); err != nil {
+		return "", err
+	}
 	if err := write(s.workspaceFile(w.ID), w); err != nil {
 		return "", err
 	}
@@ -218,14 +244,6 @@ func openedAlone(ctx context.Context, id string) (s state, w workspace, d driver
 	return s, w, d, unlock, err
 }
 
-// open gives a workspace's record and its driver.
-func (s state) open(id string) (w workspace, d driver.Driver, err error) {
-	if w, err = s.workspace(id); err == nil {
-		d, err = openDriver(w.Provider.Source, w.Provider.Options)
-	}
-	return w, d, err
-}
-
 // stateOf asks for a workspace's state.
 func stateOf(ctx context.Context, d driver.Driver, w workspace) (string, error) {
 	m, found, err := d.Find(ctx, w.UID)
@@ -252,6 +270,7 @@ func workspaceSSH() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer release(d)
 			if user != "" && user != w.RemoteUser {
 				return fmt.Errorf("--user: the commands of workspace %q run as %q; set remoteUser in devcontainer.json and recreate it", w.ID, w.RemoteUser)
 			}
@@ -287,6 +306,7 @@ func workspaceStop() *cobra.Command {
 			return err
 		}
 		defer unlock()
+		defer release(d)
 		if err := d.Stop(ctx, w.UID); err != nil {
 			return fmt.Errorf("stop workspace %q: %w", w.ID, err)
 		}
@@ -310,6 +330,7 @@ func workspaceStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer release(d)
 			state, err := stateOf(ctx, d, w)
 			if err != nil {
 				return err
@@ -347,6 +368,7 @@ func workspaceDelete() *cobra.Command {
 				return err
 			}
 			defer unlock()
+			defer release(d)
 			// The record goes last: as long as there may be a machine, there is a record of it.
 			if err := d.Delete(ctx, w.UID); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)

@@ -234,18 +234,37 @@ func (s store) discard(name string) error {
 	return errors.Join(os.Rename(s.machineDir(name), filepath.Join(made, name)), os.RemoveAll(made))
 }
 
+// execOptions are the flags of `msb exec`.
+type execOptions struct {
+	user, workdir string
+	env           []string
+}
+
+func (o *execOptions) flags(f *pflag.FlagSet) {
+	f.StringVarP(&o.user, "user", "u", "", "")
+	f.StringVarP(&o.workdir, "workdir", "w", "", "")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "")
+}
+
 // exec runs a command in a sandbox with this process's own standard streams.
-func (s store) exec(name string, argv []string) error {
+func (s store) exec(name string, o execOptions, argv []string) error {
 	return s.booted(name, func(m machine) error {
 		img, err := s.image(m.ImageID)
 		if err != nil {
 			return err
 		}
-		user := m.User
+		m.Env = slices.Concat(m.Env, o.env)
+		user, dir := m.User, m.workdir(img)
 		if user == "" {
 			user = img.User
 		}
-		answer, err := m.ask(request{Op: opExec, Argv: argv, Env: m.environ(img), User: user, Path: m.workdir(img)},
+		if o.user != "" {
+			user = o.user
+		}
+		if o.workdir != "" {
+			dir = o.workdir
+		}
+		answer, err := m.ask(request{Op: opExec, Argv: argv, Env: m.environ(img), User: user, Path: dir},
 			os.Stdin, os.Stdout, os.Stderr)
 		if err == nil && answer.Exit != 0 {
 			err = exitCode(answer.Exit)

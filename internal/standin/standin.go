@@ -164,6 +164,7 @@ func (c command) parse(name string, args []string) ([]string, error) {
 // commands are the commands by name. Each call gives fresh flags.
 func commands() map[string]command {
 	var o createOptions
+	var as execOptions
 	var stopped, quiet, stream bool
 	var format, input string
 	jsonOnly := func(f *pflag.FlagSet) { f.StringVar(&format, "format", "", "") }
@@ -218,8 +219,13 @@ func commands() map[string]command {
 				return inJSON(out, v, err)
 			}},
 		"exec": {usage: "exec [OPTIONS] <NAME> -- <COMMAND>...", operands: []string{"NAME", "COMMAND"}, rest: true,
-			flags: func(f *pflag.FlagSet) { isQuiet(f); f.BoolVar(&stream, "stream", false, ""); f.SetInterspersed(true) },
-			run:   func(s store, args []string, _ io.Writer) error { return s.exec(args[0], args[1:]) }},
+			flags: func(f *pflag.FlagSet) {
+				isQuiet(f)
+				f.BoolVar(&stream, "stream", false, "")
+				f.SetInterspersed(true)
+				as.flags(f)
+			},
+			run: func(s store, args []string, _ io.Writer) error { return s.exec(args[0], as, args[1:]) }},
 		"copy": {usage: "copy [OPTIONS] <SOURCE> <DESTINATION>", operands: []string{"SOURCE", "DESTINATION"},
 			run: func(s store, args []string, _ io.Writer) error { return s.copyIn(args[0], args[1]) }},
 		"load": {usage: "load [OPTIONS]", flags: func(f *pflag.FlagSet) { f.StringVarP(&input, "input", "i", "", "") },

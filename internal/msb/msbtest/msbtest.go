@@ -177,8 +177,8 @@ func (b bench) life(t *testing.T) {
 	if err := c.Create(ctx, create); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(ctx, create); err == nil {
-		t.Error("a second create of one name succeeded")
+	if err := c.Create(ctx, create); !errors.Is(err, msb.ErrExists) {
+		t.Errorf("a second create of one name gives %v", err)
 	}
 
 	box, err := c.Inspect(ctx, "life")
@@ -198,6 +198,11 @@ func (b bench) life(t *testing.T) {
 	const want = "a b 1 /home/dev\ndev\n/home/dev\nlife\n0 755\ncopied"
 	if code, ok := proc.ExitCode(err); !ok || code != 23 || string(res.Stdout) != want || string(res.Stderr) != "err\n" {
 		t.Errorf("exec gives %d %v, %q, %q", code, err, res.Stdout, res.Stderr)
+	}
+	as := msb.ExecOptions{User: "root", Workdir: "/opt", Env: map[string]string{"WORD": "c"}}
+	if res, err = proc.Run(ctx, c.ExecCmdAs("life", as, []string{"sh", "-c", "echo $WORD $FROM_IMAGE; id -un; pwd"})); err != nil ||
+		string(res.Stdout) != "c 1\nroot\n/opt\n" {
+		t.Errorf("exec as another user gives %q, %v", res.Stdout, err)
 	}
 	for what, argv := range map[string][]string{
 		"a program that is missing":     {"no-such-program"},

@@ -14,7 +14,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	case "$1" in
 	--name) name=$2; shift ;;
 	--copy-file) copies=$2; shift ;;
-	--cpus | --memory | --env | --label | --user | --net-default-egress | --format) shift ;;
+	--cpus | --max-cpus | --memory | --max-memory | --root-disk | --idle-timeout | --workdir | --env | --label | --user | --net-default-egress | --format) shift ;;
 	--force) force=1 ;;
 	-*) ;;
 	*) last=$1 ;;
@@ -41,7 +41,8 @@ create)
 	case "$last" in
 	*fails-late*) die "boot failed" ;;
 	esac
-	cp "${copies%%:*}" "$m/agent"
+	mkdir "$m/bin"
+	[ -z "$copies" ] || cp "${copies%%:*}" "$m/bin/parity-agent"
 	echo Running >"$m/status" ;;
 start)
 	grep -q Stopped "$m/status" || exit 1
@@ -63,8 +64,7 @@ exec)
 		for d in bin lib lib64 usr dev proc; do
 			[ -e "/$d" ] && mkdir "$m/root/$d" && mount --rbind "/$d" "$m/root/$d"
 		done
-		mount -t tmpfs none "$m/root/usr/local/bin"
-		cp "$m/agent" "$m/root/usr/local/bin/parity-agent"
+		mount --bind "$m/bin" "$m/root/usr/local/bin"
 		exec chroot "$m/root" "$@"' sh "$m" "$@" ;;
 *)
 	die "unknown command $verb" ;;

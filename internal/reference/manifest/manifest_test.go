@@ -1,0 +1,129 @@
+package manifest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"dagger/parity/internal/reference/manifest"
+)
+
+const good = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// with is a manifest with this entry, or this text in place of what is written otherwise.
+func with(checksum string, replacements ...string) string {
+	return strings.NewReplacer(replacements...).Replace(fmt.Sprintf(`
+name: sandbox
+version: v1.2.3
+description: a key that nobody knows
+options:
+  MICROSANDBOX_MEMORY: {default: 2048, description: MiB}
+  MICROSANDBOX_BLOCK_EGRESS: {default: "false"}
+  MICROSANDBOX_STORAGE: {description: no default}
+agent:
+  local: false
+  path: /tmp/devsy
+  driver: external
+  external: {binary: DEVSY_RUNTIME_DRIVER, args: [serve, -v, 1], imageBackend: docker}
+  binaries:
+    DEVSY_RUNTIME_DRIVER:
+      - {os: linux, arch: arm64, path: "https://example.test/arm/runtime", checksum: %[1]s}
+      - os: linux
+        arch: amd64
+        path: http://example.test/x/runtime?v=1
+        checksum: %[2]s
+        name: runtime
+    OTHER:
+      - {os: linux, arch: amd64, path: not a url}
+exec: {command: "${COMMAND}"}
+`, good, checksum))
+}
+
+func TestParse(t *testing.T) {
+	source := with(good)
+	m, err := manifest.Parse([]byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(m.Source) != source {
+		t.Error("what is not known was lost")
+	}
+	if got := fmt.Sprintf("%s %s %v %v %s %v", m.Name, m.Version, m.Options, m.Agent.Local, m.Agent.Driver, m.Agent.External); got !=
+		"sandbox v1.2.3 map[MICROSANDBOX_BLOCK_EGRESS:false MICROSANDBOX_MEMORY:2048 MICROSANDBOX_STORAGE:] false external {DEVSY_RUNTIME_DRIVER [serve -v 1] docker}" {
+		t.Errorf("got %s", got)
+	}
+	key, b, err := m.Runtime("linux", "amd64")
+	if want := (manifest.Binary{OS: "linux", Arch: "amd64", URL: "http://example.test/x/runtime?v=1", SHA256: good, Name: "runtime"}); key !=
+		"DEVSY_RUNTIME_DRIVER" || err != nil || b != want {
+		t.Errorf("got %s, %+v, %v", key, b, err)
+	}
+	if _, b, err = m.Runtime("linux", "arm64"); err != nil || b.Name != "runtime" { // the URL's last part
+		t.Errorf("got %+v, %v", b, err)
+	}
+	if _, _, err = m.Runtime("plan9", "amd64"); err == nil ||
+		!strings.Contains(err.Error(), "expected a binary for this platform, plan9/amd64; seen linux/arm64, linux/amd64") {
+		t.Errorf("another platform: %v", err)
+	}
+}
+
+// What YAML takes for a number stays the digits that are written.
+func TestChecksumsAreWhatIsWritten(t *testing.T) {
+	for name, written := range map[string]string{
+		"digits":             strings.Repeat("1234567890", 6) + "1234",
+		"digits from 0":      "0" + strings.Repeat("1234567", 9),
+		"octal of old":       "0o" + strings.Repeat("1", 62), // no hex digits: refused
+		"a float":            strings.Repeat("1", 31) + "e" + strings.Repeat("2", 32),
+		"a float of nothing": strings.Repeat("0", 62) + "e1",
+		"zeros":              strings.Repeat("0", 64),
+		"upper case":         strings.ToUpper(good),
+		"hex of YAML":        "0x" + strings.Repeat("a", 62), // likewise
+		"underscores":        "1_" + strings.Repeat("2", 62), // likewise
+	} {
+		for _, quote := range []string{"", `"`, "'"} {
+			m, err := manifest.Parse([]byte(with(quote + written + quote)))
+			if strings.ContainsAny(written, "ox_") {
+				if err == nil || !strings.Contains(err.Error(), "agent.binaries.DEVSY_RUNTIME_DRIVER[1]: checksum: expected a SHA-256 of 64 hex digits") ||
+					!strings.Contains(err.Error(), written) {
+					t.Errorf("%s, quoted by %q: %v", name, quote, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, quoted by %q: %v", name, quote, err)
+			} else if _, b, _ := m.Runtime("linux", "amd64"); b.SHA256 != strings.ToLower(written) {
+				t.Errorf("%s, quoted by %q: got %s, want %s", name, quote, b.SHA256, written)
+			}
+		}
+	}
+}
+
+func TestWrongManifests(t *testing.T) {
+	for name, c := range map[string]struct{ source, want string }{
+		"not YAML":          {"name: [", "not a provider.yaml: yaml: "},
+		"a list":            {"- x", "not a provider.yaml: "},
+		"HTML":              {"<html><body>404</body></html>", "not a provider.yaml: "},
+		"empty":             {"", "name: expected"},
+		"a key twice":       {"name: a\nname: b", "already defined"},
+		"no driver":         {with(good, "driver: external", "x: y"), `agent.driver: expected "external"`},
+		"another driver":    {with(good, "driver: external", "driver: docker"), `seen "docker"`},
+		"local is yes":      {with(good, "local: false", "local: yes"), `agent.local: expected true or false, seen "yes"`},
+		"no binary":         {with(good, "binary: DEVSY_RUNTIME_DRIVER", "x: y"), "agent.external.binary: expected the key"},
+		"unknown binary":    {with(good, "binary: DEVSY_RUNTIME_DRIVER", "binary: X"), `which are DEVSY_RUNTIME_DRIVER, OTHER; seen "X"`},
+		"a path for a key":  {with(good, "DEVSY_RUNTIME_DRIVER", "../up"), `expected letters, digits and underscores, seen "../up"`},
+		"a text for a list": {with(good, "args: [serve, -v, 1]", "args: {a: b}"), "not a provider.yaml: "},
+		"no os":             {with(good, "os: linux\n", "x: y\n"), "expected os and arch"},
+		"a file's path":     {with(good, "http://example.test/x/runtime?v=1", "/usr/bin/runtime"), `path: expected a URL of http or https, seen "/usr/bin/runtime"`},
+		"a name with /":     {with(good, "name: runtime", "name: ../../x"), "name: expected the name of a file"},
+		"name ..":           {with(good, "name: runtime", "name: .."), "name: expected the name of a file"},
+		"no checksum":       {with("~"), "checksum: the driver \"external\" needs the SHA-256 of the file, seen none"},
+		"a short checksum":  {with(good[1:]), "seen 63 characters"},
+		"a long checksum":   {with(good + "0"), "seen 65 characters"},
+		"not hex":           {with("g" + good[1:]), "expected a SHA-256 of 64 hex digits"},
+		"a list of one":     {with("[" + good + "]"), "expected a text"},
+	} {
+		_, err := manifest.Parse([]byte(c.source))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
