@@ -29,6 +29,7 @@ type Bench struct {
 	MSB        *msb.Client
 	Image      string // the reference of the image, in MicroSandbox's store
 	Workspaces string // a folder for the workspaces' folders
+	Source     string // the SOURCE by which the subject adds the case's provider
 
 	asked []string // the ids of the workspaces that the subject was asked to bring up
 }
@@ -43,9 +44,9 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 	return l, nil
 }
 
-// NewBench makes a Bench below dir. When the case ends, every workspace is deleted by the subject, and whatever MicroSandbox still has
+// NewBench makes a Bench below dir for a case of a provider. When the case ends, every workspace is deleted by the subject, and whatever MicroSandbox still has
 // is removed.
-func NewBench(ctx context.Context, e Env, r *Recorder, dir string, c *Cleanup) (*Bench, error) {
+func NewBench(ctx context.Context, e Env, provider string, r *Recorder, dir string, c *Cleanup) (*Bench, error) {
 	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
 	for _, folder := range []string{b.Workspaces, b.MSB.Home} {
@@ -77,16 +78,14 @@ func NewBench(ctx context.Context, e Env, r *Recorder, dir string, c *Cleanup) (
 		return nil, err
 	}
 	b.Subject = subject.CLI{Argv: e.Subject, Home: home}
-	return b, nil
+	b.Source, err = e.source(provider, dir, c)
+	return b, err
 }
 
 // AddProvider has the subject add the provider of the workspaces.
 func (b *Bench) AddProvider(ctx context.Context) error {
-	return b.Subject.ProviderAdd(ctx, BuiltinSource, providerName, nil)
+	return b.Subject.ProviderAdd(ctx, b.Source, providerName, nil)
 }
-
-// BuiltinSource is the SOURCE by which `provider add` adds the subject's own driver.
-const BuiltinSource = "microsandbox"
 
 // NewHome makes a home for the subject below dir, with the case's MicroSandbox.
 func (b *Bench) NewHome(dir string, e Env) (subject.Home, error) {

@@ -25,6 +25,8 @@ type Env struct {
 	Probe   string   // the probe program for guests
 	Emit    func(report.Event)
 
+	External External // the external provider, for the cases that have one
+
 	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64
 }
@@ -51,7 +53,7 @@ func (e Env) Case(ctx context.Context, plan catalogue.Case, body func(ctx contex
 	r := NewRecorder(ctx, plan, e.RunID, e.Emit)
 	var c Cleanup
 	// MicroSandbox makes sockets below: the path is short.
-	dir := filepath.Join(e.Scratch, plan.Name)
+	dir := filepath.Join(e.Scratch, plan.Name+"-"+plan.Provider[:min(1, len(plan.Provider))])
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		r.Problem("make the case's folder: %v", err)
 		return r.Finish()

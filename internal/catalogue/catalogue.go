@@ -3,7 +3,6 @@
 package catalogue
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,8 +25,13 @@ type Check struct {
 	Sentence string
 }
 
-// ID is scenario/provider/name.
-func (c Case) ID() string { return c.Scenario + "/" + c.Provider + "/" + c.Name }
+// ID is scenario/provider/name; a case of Parity has no provider.
+func (c Case) ID() string {
+	if c.Provider == "" {
+		return c.Scenario + "/" + c.Name
+	}
+	return c.Scenario + "/" + c.Provider + "/" + c.Name
+}
 
 // The phases of a workspace's life, in their order.
 const (
@@ -36,11 +40,19 @@ const (
 	Recreated = "recreated"
 )
 
-// The providers.
+// The providers, and the name that selects both.
 const (
 	Builtin  = "builtin"
 	External = "external"
+	Both     = "both"
 )
+
+// providers are the providers in the order of the catalogue.
+var providers = []string{Builtin, External}
+
+// Parity is the scenario of the cases that compare what two providers' cases saw. They run nothing themselves. Such a case is named
+// by the scenario that it compares, and its checks by that scenario's cases.
+const Parity = "parity"
 
 // All is the name that selects every scenario.
 const All = "all"
@@ -49,63 +61,103 @@ const All = "all"
 // keep its contract.
 const contractScenario = "contract"
 
-// ErrNotYet is the error of Select for a provider that is known and has no cases yet.
-var ErrNotYet = errors.New("it is not there yet; use builtin")
-
 // Catalogue is every case, in the order in which they are listed and reported.
 type Catalogue []Case
 
 // New is the catalogue. The contract's checks come from the package that makes them.
 func New(contract []Check) Catalogue {
-	return Catalogue{
-		{
-			Scenario: contractScenario, Provider: Builtin, Name: "cli", Weight: 2, Checks: contract,
-			Promise: "The subject's command line keeps its contract.",
-		},
-		{
-			Scenario: "egress", Provider: Builtin, Name: "public", Weight: 3, Checks: egressChecks(false),
-			Promise: "A workspace without a network policy reaches a public address, before and after a restart and a recreation.",
-		},
-		{
-			Scenario: "egress", Provider: Builtin, Name: "deny", Weight: 4, Checks: egressChecks(true),
-			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
-		},
+	var all Catalogue
+	whose := map[string]string{Builtin: "with its own driver", External: "with an external runtime"}
+	for _, p := range providers {
+		all = append(all, Case{
+			Scenario: contractScenario, Provider: p, Name: "cli", Weight: 2, Checks: contract,
+			Promise: "The subject's command line keeps its contract, " + whose[p] + ".",
+		})
 	}
+	for _, p := range providers {
+		all = append(all, Case{
+			Scenario: "egress", Provider: p, Name: "public", Weight: 3, Checks: egressChecks(false),
+			Promise: "A workspace without a network policy reaches a public address, before and after a restart and a recreation.",
+		}, Case{
+			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Checks: egressChecks(true),
+			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
+		})
+	}
+	return append(all, Comparisons(all)...)
 }
 
-// Select gives the cases of one scenario, or of all with the name All, for the given providers, in catalogue order. The
-// contract's cases come with every scenario. A name that is not known is an error that lists the known ones; a provider
-// without cases is an error that wraps ErrNotYet.
-func (c Catalogue) Select(scenario string, providers []string) ([]Case, error) {
+// Comparisons gives the cases that compare the providers of those given, for each scenario that has both.
+func Comparisons(cases []Case) []Case {
+	var list []Case
+	for _, c := range cases {
+		other := Case{Scenario: c.Scenario, Provider: External, Name: c.Name}
+		paired := slices.ContainsFunc(cases, func(o Case) bool { return o.ID() == other.ID() })
+		if c.Provider != Builtin || !paired || c.Scenario == contractScenario {
+			continue
+		}
+		check := Check{Name: c.Name, Sentence: fmt.Sprintf("Both providers' cases %s passed, and saw the same.", c.Name)}
+		i := slices.IndexFunc(list, func(o Case) bool { return o.Name == c.Scenario })
+		if i < 0 {
+			list = append(list, Case{Scenario: Parity, Name: c.Scenario, Promise: "The two providers keep the promises of " + c.Scenario + " alike."})
+			i = len(list) - 1
+		}
+		list[i].Checks = append(list[i].Checks, check)
+	}
+	return list
+}
+
+// namedDifferences are the differences between the providers that are meant to be: scenario, case, phase, observation and why.
+var namedDifferences [][5]string
+
+// NamedDifference gives the reason for which an observation of a case may differ between the providers; empty when it may not.
+func NamedDifference(scenario, name, phase, observation string) string {
+	for _, d := range namedDifferences {
+		if d[0] == scenario && d[1] == name && d[2] == phase && d[3] == observation {
+			return d[4]
+		}
+	}
+	return ""
+}
+
+// Select gives the cases of one scenario, or of all with the name All, for the given providers, in catalogue order. With a scenario
+// comes the contract's case of its first provider, and with both providers the case that compares them. A name that is not known is
+// an error that lists the known ones.
+func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 	known := []string{All}
 	for _, one := range c {
-		if !slices.Contains(known, one.Scenario) {
+		if !slices.Contains(known, one.Scenario) && one.Scenario != Parity {
 			known = append(known, one.Scenario)
 		}
 	}
 	if !slices.Contains(known, scenario) {
 		return nil, fmt.Errorf("unknown scenario %q; known are %s", scenario, strings.Join(known, ", "))
 	}
-	if len(providers) == 0 {
-		return nil, fmt.Errorf("no provider is named; known are %s, %s", Builtin, External)
-	}
-	for _, provider := range providers {
+	wanted := map[string]bool{}
+	for _, provider := range given {
 		switch provider {
-		case Builtin:
-		case External:
-			return nil, fmt.Errorf("the provider %s is known, but %w", External, ErrNotYet)
+		case Builtin, External:
+			wanted[provider] = true
+		case Both:
+			wanted[Builtin], wanted[External] = true, true
 		default:
-			return nil, fmt.Errorf("unknown provider %q; known are %s, %s", provider, Builtin, External)
+			return nil, fmt.Errorf("unknown provider %q; known are %s, %s", provider, strings.Join(providers, ", "), Both)
 		}
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("no provider is named; known are %s, %s", strings.Join(providers, ", "), Both)
+	}
+	first := Builtin
+	if !wanted[first] {
+		first = External
 	}
 	var selected []Case
 	for _, one := range c {
-		wanted := scenario == All || one.Scenario == scenario || one.Scenario == contractScenario
-		if wanted && slices.Contains(providers, one.Provider) {
+		mine := scenario == All || one.Scenario == scenario || one.Scenario == contractScenario && one.Provider == first
+		if mine && wanted[one.Provider] {
 			selected = append(selected, one)
 		}
 	}
-	return selected, nil
+	return append(selected, Comparisons(selected)...), nil
 }
 
 // ByID finds a case by scenario/provider/name.

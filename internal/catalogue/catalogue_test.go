@@ -1,7 +1,6 @@
 package catalogue
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -41,13 +40,13 @@ func plan(t *testing.T, id string) string {
 func TestEgressChecksInOrder(t *testing.T) {
 	for id, want := range map[string]string{
 		"egress/builtin/public": `
-: fixture/link fixture/endpoint fixture/image
+: fixture/link fixture/endpoint fixture/image provider
 created: workspace/up identity/state policy ssh probe identity/disk host-probe public identity/same-boot
 restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public identity/same-boot
 recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public identity/same-boot
 : receipts`,
 		"egress/builtin/deny": `
-: fixture/link fixture/endpoint fixture/image workspace/control
+: fixture/link fixture/endpoint fixture/image provider workspace/control
 created: workspace/up identity/state policy ssh probe identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
 restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
 recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
@@ -66,7 +65,7 @@ func TestNamesAreUniqueAndEachHasASentence(t *testing.T) {
 			t.Errorf("%s is there twice", c.ID())
 		}
 		seen[c.ID()] = true
-		if !strings.HasSuffix(c.Promise, ".") || c.Weight <= 0 || len(c.Checks) == 0 {
+		if !strings.HasSuffix(c.Promise, ".") || (c.Weight <= 0) != (c.Scenario == Parity) || len(c.Checks) == 0 {
 			t.Errorf("%s has the promise %q, the weight %d and %d checks", c.ID(), c.Promise, c.Weight, len(c.Checks))
 		}
 		for _, check := range c.Checks {
@@ -83,12 +82,29 @@ func TestNamesAreUniqueAndEachHasASentence(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	egress := []string{"contract/builtin/cli", "egress/builtin/public", "egress/builtin/deny"}
-	for scenario, want := range map[string][]string{"egress": egress, "all": egress, "contract": egress[:1]} {
-		got, err := catalogue().Select(scenario, []string{"builtin"})
-		if err != nil || !reflect.DeepEqual(ids(got), want) {
-			t.Errorf("selecting %s gives %q and %v, want %q", scenario, ids(got), err, want)
+	for _, test := range []struct {
+		scenario, provider string
+		want               string
+	}{
+		{"egress", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny"},
+		{"egress", "external", "contract/external/cli egress/external/public egress/external/deny"},
+		{"egress", "both", "contract/builtin/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
+		{"contract", "builtin", "contract/builtin/cli"},
+		{"contract", "both", "contract/builtin/cli contract/external/cli"},
+		{"all", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny"},
+		{"all", "both", "contract/builtin/cli contract/external/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
+	} {
+		got, err := catalogue().Select(test.scenario, []string{test.provider})
+		if err != nil || strings.Join(ids(got), " ") != test.want {
+			t.Errorf("selecting %s for %s gives %q and %v, want %q", test.scenario, test.provider, ids(got), err, test.want)
 		}
+	}
+	both, _ := catalogue().Select("egress", []string{"both"})
+	if each, err := catalogue().Select("egress", []string{"external", "builtin"}); err != nil || !reflect.DeepEqual(ids(each), ids(both)) {
+		t.Errorf("naming each provider gives %q and %v, want %q", ids(each), err, ids(both))
+	}
+	if last := both[len(both)-1]; len(last.Checks) != 2 || last.Checks[0].Name != "public" || last.Checks[1].Name != "deny" {
+		t.Errorf("%s has the checks %+v", last.ID(), last.Checks)
 	}
 }
 
@@ -97,16 +113,16 @@ func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 		scenario  string
 		providers []string
 		want      string
-		notYet    bool
 	}{
-		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress`, false},
-		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress`, false},
-		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external`, false},
-		{"egress", nil, `no provider is named; known are builtin, external`, false},
-		{"egress", []string{"builtin", "external"}, `the provider external is known, but it is not there yet; use builtin`, true},
+		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress`},
+		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress`},
+		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress`},
+		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external, both`},
+		{"egress", []string{""}, `unknown provider ""; known are builtin, external, both`},
+		{"egress", nil, `no provider is named; known are builtin, external, both`},
 	} {
 		got, err := catalogue().Select(test.scenario, test.providers)
-		if err == nil || err.Error() != test.want || errors.Is(err, ErrNotYet) != test.notYet || got != nil {
+		if err == nil || err.Error() != test.want || got != nil {
 			t.Errorf("selecting %q for %q gives %q and the error %v, want %q", test.scenario, test.providers, ids(got), err, test.want)
 		}
 	}

@@ -70,10 +70,10 @@ func TestVerify(t *testing.T) {
 			r.Cases[1].Checks[3].Verdict, r.Cases[1].Verdict = "skipped", report.Inconclusive
 		}, []string{`case egress/builtin/public: check created workspace/up has the unknown verdict "skipped"`}},
 		"a verdict that does not follow": {func(r *report.Report) { r.Cases[1].Checks[3].Verdict = report.Fail }, []string{
-			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 36 checks and 0 problems`,
+			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 37 checks and 0 problems`,
 		}},
 		"a pass with a problem": {func(r *report.Report) { r.Cases[1].Problems = []string{"clean-up failed"} }, []string{
-			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 36 checks and 1 problem`,
+			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 37 checks and 1 problem`,
 		}},
 		"a pass with zero checks": {func(r *report.Report) { r.Cases[0].Checks = nil }, []string{
 			"case contract/builtin/cli: check ssh/exit-code was planned once and is in the report 0 times",

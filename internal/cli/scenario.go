@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,7 +66,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -73,7 +74,8 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.provider, "provider", catalogue.Builtin, "builtin; external is not there yet")
+	flags.StringVar(&f.provider, "provider", catalogue.Both, "builtin, external or both")
+	flags.StringVar(&f.tools.ExternalSource, "external-provider", "", "a file, a folder or a URL of the external provider's provider.yaml (default the reference one, parity-runtime)")
 	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml and summary.md")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
 	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
@@ -99,6 +101,10 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
 	}
+	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
+	if f.tools.ExternalSource != "" && !f.tools.External {
+		return usageErrorf("--external-provider goes with --provider external or both")
+	}
 	if f.tools.StandIn && f.tools.MicroSandbox != "" {
 		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
 	}
@@ -122,6 +128,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
 	defer p.Close()
 	cleanBefore(f.tools.Cache, place, p)
+	f.tools.Folder = place.Path()
 	tools, err := run.FindTools(ctx, f.tools)
 	if ctx.Err() != nil {
 		return fmt.Errorf("the run was ended before a case began, so there is no report: %w", context.Cause(ctx))

@@ -34,6 +34,8 @@ const (
 	ControlDenied              Fault = "control-denied"
 	ControlStopped             Fault = "control-stopped"
 	ControlMissing             Fault = "control-missing"
+	ExternalResets             Fault = "external-resets"
+	ExternalOtherPeer          Fault = "external-other-peer"
 	LoadFails                  Fault = "load-fails"
 	CreateFails                Fault = "create-fails"
 )
@@ -136,6 +138,8 @@ func Catalogue() []Entry {
 		{ControlDenied, StandIn, "Egress is refused to sandboxes of the default policy too."},
 		{ControlStopped, StandIn, "Every other sandbox is stopped when one is created whose egress is denied."},
 		{ControlMissing, StandIn, "Every other sandbox is removed when one is created whose egress is denied."},
+		{ExternalResets, StandIn, "Denied connections of a sandbox that an external runtime made are reset once established, not refused."},
+		{ExternalOtherPeer, StandIn, "Connections of a sandbox that an external runtime made come from another address."},
 		{LoadFails, StandIn, "An image cannot be loaded."},
 		{CreateFails, StandIn, "No sandbox can be created."},
 

@@ -22,40 +22,21 @@ import (
 // builtin is the SOURCE of the provider that is part of the CLI. That of any other leads to a provider.yaml.
 const builtin = "microsandbox"
 
-const manifestName = "provider.yaml"
-
-// readManifest reads the manifest that a SOURCE leads to: a URL, a file, or a folder with a provider.yaml. It gives the source in a form that
-// does not depend on the working folder.
+// readManifest reads the manifest that a SOURCE leads to, and gives the source in a form that does not depend on the working folder.
 func readManifest(ctx context.Context, source string) (m *manifest.Manifest, from string, err error) {
-	var text []byte
-	if strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://") {
-		text, err = binaries.Download{}.Get(ctx, source)
-	} else if source, err = filepath.Abs(source); err == nil {
-		if info, statErr := os.Stat(source); statErr == nil && info.IsDir() {
-			source = filepath.Join(source, manifestName)
-		}
-		text, err = os.ReadFile(source)
+	m, from, err = manifest.Load(ctx, source, binaries.Download{}.Get)
+	if err == nil {
+		err = served(m)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("expected %q, the built-in provider, or a file, a folder or a URL of a %s: %w", builtin, manifestName, err)
-	}
-	if err != nil {
-		return nil, source, fmt.Errorf("provider source: %w", err)
-	}
-	m, err = parseManifest(text)
-	if err != nil {
-		return nil, source, fmt.Errorf("%s: %w", source, err)
-	}
-	return m, source, nil
+	return m, from, err
 }
 
-// parseManifest reads a manifest that the reference CLI can serve.
-func parseManifest(text []byte) (*manifest.Manifest, error) {
-	m, err := manifest.Parse(text)
-	if err == nil && !m.Agent.Local {
-		err = errors.New("agent.local: expected true: the reference CLI runs the runtime on this machine and reaches no other")
+// served refuses a manifest that the reference CLI cannot serve.
+func served(m *manifest.Manifest) error {
+	if !m.Agent.Local {
+		return errors.New("agent.local: expected true: the reference CLI runs the runtime on this machine and reaches no other")
 	}
-	return m, err
+	return nil
 }
 
 // checkOptions checks the options of a provider, as far as the CLI can: the values of an external one are the runtime's to check.
@@ -75,7 +56,7 @@ func checkOptions(m *manifest.Manifest, options map[string]string) error {
 func providerAdd() *cobra.Command {
 	var name string
 	var pairs []string
-	c := verb("add SOURCE", "Add a provider: "+builtin+" is the built-in one; else a file, a folder or a URL of a "+manifestName, cobra.ExactArgs(1),
+	c := verb("add SOURCE", "Add a provider: "+builtin+" is the built-in one; else a file, a folder or a URL of a "+manifest.FileName, cobra.ExactArgs(1),
 		func(ctx context.Context, c *cobra.Command, args []string) error {
 			s, err := openState()
 			if err != nil {
@@ -135,7 +116,10 @@ func storedManifest(file string) (*manifest.Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the provider's manifest: %w", err)
 	}
-	m, err := parseManifest(text)
+	m, err := manifest.Parse(text)
+	if err == nil {
+		err = served(m)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -2,7 +2,10 @@
 // for a terminal, and the stream of events by which a run in progress is followed.
 package report
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Schema names the format of report.json. It changes when a field changes its meaning or goes away.
 const Schema = "parity.report/v1"
@@ -20,17 +23,19 @@ const (
 
 // Report is one run.
 type Report struct {
-	Schema   string        `json:"schema"`
-	Warning  string        `json:"warning,omitempty"` // why this run proves less than it seems to; set by Conclude
-	Head     Head          `json:"head"`
-	Verdict  Verdict       `json:"verdict"`
-	ExitCode int           `json:"exitCode"`
-	Selected []string      `json:"selected"`           // ids of the cases that the run was asked for, in catalogue order
-	Cases    []Case        `json:"cases"`              // what ran, in catalogue order
-	Problems []string      `json:"problems,omitempty"` // what is wrong with the run itself; any makes it inconclusive at best
-	Labs     []Lab         `json:"labs,omitempty"`
-	Started  time.Time     `json:"started"`
-	Elapsed  time.Duration `json:"elapsedNanoseconds"`
+	Schema   string   `json:"schema"`
+	Warning  string   `json:"warning,omitempty"` // why this run proves less than it seems to; set by Conclude
+	Head     Head     `json:"head"`
+	Verdict  Verdict  `json:"verdict"`
+	ExitCode int      `json:"exitCode"`
+	Selected []string `json:"selected"`           // ids of the cases that the run was asked for, in catalogue order
+	Cases    []Case   `json:"cases"`              // what ran, in catalogue order
+	Problems []string `json:"problems,omitempty"` // what is wrong with the run itself; any makes it inconclusive at best
+
+	Differences []Difference  `json:"differences,omitempty"` // between the two providers, those that are meant to be included
+	Labs        []Lab         `json:"labs,omitempty"`
+	Started     time.Time     `json:"started"`
+	Elapsed     time.Duration `json:"elapsedNanoseconds"`
 }
 
 // Head says what was run on what.
@@ -42,7 +47,8 @@ type Head struct {
 	Kernel       string       `json:"kernel"`    // the kernel the microVMs ran on, uname -r and -v
 	MicroSandbox MicroSandbox `json:"microsandbox"`
 	Subject      Subject      `json:"subject"`
-	Fault        string       `json:"fault,omitempty"` // what Parity's own parts were told to do wrong
+	External     *External    `json:"external,omitempty"` // the external provider, where the run has one
+	Fault        string       `json:"fault,omitempty"`    // what Parity's own parts were told to do wrong
 }
 
 // MicroSandbox is the runtime that was used.
@@ -58,6 +64,32 @@ type Subject struct {
 	Kind   string `json:"kind"` // "reference" or "file"
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
+}
+
+// External is the external provider.
+type External struct {
+	Kind   string `json:"kind"`   // "reference" or "manifest"
+	Name   string `json:"name"`   // as its manifest has it
+	SHA256 string `json:"sha256"` // of its runtime
+}
+
+// Difference is one observation that a case made in another way, or not at all, with the other provider.
+type Difference struct {
+	Case        string `json:"case"` // scenario/name
+	Phase       string `json:"phase"`
+	Observation string `json:"observation"`
+	Builtin     string `json:"builtin"`
+	External    string `json:"external"`
+	Named       string `json:"named,omitempty"` // why it is meant to be; empty when it is not
+}
+
+// String puts the two values side by side.
+func (d Difference) String() string {
+	s := fmt.Sprintf("%s: builtin %q, external %q", Check{Phase: d.Phase, Name: d.Observation}.FullName(), d.Builtin, d.External)
+	if d.Named != "" {
+		s += " (" + d.Named + ")"
+	}
+	return s
 }
 
 // Lab is one place in which cases ran.

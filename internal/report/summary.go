@@ -48,6 +48,12 @@ func writeSummary(w *bytes.Buffer, r Report) {
 		fmt.Fprintf(w, "| %s | **%s** | %d | %d | %d | %s |\n",
 			cell(c.ID), c.Verdict, passed, broke, len(c.Checks)-passed-broke, Elapsed(c.Elapsed))
 	}
+	if len(r.Differences) > 0 {
+		fmt.Fprint(w, "\n## Where the providers differ\n\n| Case | Phase | Observation | builtin | external | Meant to be |\n|---|---|---|---|---|---|\n")
+		for _, d := range r.Differences {
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", cell(d.Case), cell(d.Phase), cell(d.Observation), cell(d.Builtin), cell(d.External), cell(orNo(d.Named)))
+		}
+	}
 	if broken.Len() > 0 {
 		fmt.Fprintf(w, "\n## What broke\n\n%s", broken.String())
 	}
@@ -60,6 +66,13 @@ func writeSummary(w *bytes.Buffer, r Report) {
 		}
 	}
 	fmt.Fprint(w, "\n</details>\n")
+}
+
+func orNo(reason string) string {
+	if reason == "" {
+		return "no"
+	}
+	return reason
 }
 
 // block writes text as a code block whose fence is longer than any in the text.

@@ -25,6 +25,9 @@ func headLines(r Report) []headLine {
 		{"MicroSandbox", fmt.Sprintf("%s, sha256 %s, %s", msb, h.MicroSandbox.SHA256, h.MicroSandbox.Pin)},
 		{"subject", fmt.Sprintf("%s %s, sha256 %s", h.Subject.Kind, h.Subject.Name, h.Subject.SHA256)},
 	}
+	if h.External != nil {
+		lines = append(lines, headLine{"external", fmt.Sprintf("%s %s, sha256 %s", h.External.Kind, h.External.Name, h.External.SHA256)})
+	}
 	for i := range lines {
 		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
 	}
@@ -95,6 +98,9 @@ func Table(w io.Writer, r Report, width int, colour bool) error {
 	}
 	for _, problem := range r.Problems {
 		t.line(fmt.Sprintf("%-14s%s", "problem", hang(problem, strings.Repeat(" ", 14))))
+	}
+	for _, d := range r.Differences {
+		t.line(fmt.Sprintf("%-14s%s %s", "difference", d.Case, d))
 	}
 	t.line("\n" + t.paint(r.Verdict, r.Sentence()))
 	return t.w.Flush()

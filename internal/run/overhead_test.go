@@ -14,6 +14,7 @@ import (
 	"al.essio.dev/pkg/shellescape"
 
 	"dagger/parity/fixtures/images"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/progress"
@@ -90,6 +91,10 @@ exec %[2]s "$@"
 	if err := os.Symlink(filepath.Join(filepath.Dir(real), "../lib"), filepath.Join(dir, "lib")); err != nil { // msb looks for it beside
 		b.Fatal(err)
 	}
+	selected, err := step.Catalogue().Select("egress", []string{catalogue.Builtin})
+	if err != nil {
+		b.Fatal(err)
+	}
 	tools, err := run.FindTools(b.Context(), run.ToolOptions{Programs: programs, Cache: cache, MicroSandbox: dir})
 	if err != nil {
 		b.Fatal(err)
@@ -97,7 +102,7 @@ exec %[2]s "$@"
 	p := progress.New(io.Discard, false, time.Now())
 	defer p.Close()
 	r, err := run.Run(b.Context(), run.Options{
-		Version: "benchmark", Cases: step.Catalogue(), KVM: lab.Decision{KVM: kvm}, Tools: tools, Labs: labs, Report: b.TempDir(),
+		Version: "benchmark", Cases: selected, KVM: lab.Decision{KVM: kvm}, Tools: tools, Labs: labs, Report: b.TempDir(),
 		Lab: lab.Options{Cache: cache, Report: calls},
 	}, p, nil)
 	if err != nil || r.Verdict != report.Pass {

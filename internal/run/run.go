@@ -23,6 +23,7 @@ import (
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/parity"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
 )
@@ -53,7 +54,11 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())
 	}
-	labs := spread(o.Cases, o.labs())
+	if o.Tools.External != nil {
+		r.Head.External = &o.Tools.External.Head
+	}
+	run, comparisons := apart(o.Cases)
+	labs := spread(run, min(o.labs(), len(run)))
 	// When the subject breaks its contract, the cases in the other labs are ended: nothing can be said of it.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,6 +77,11 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 		}
 		r.Problems = append(r.Problems, mergeHead(&r.Head, out)...)
 	}
+	for _, plan := range comparisons {
+		result, differences := parity.Compare(plan, r.Head.RunID, r.Cases)
+		r.Cases = append(r.Cases, result)
+		r.Differences = append(r.Differences, differences...)
+	}
 	slices.SortFunc(r.Labs, func(a, b report.Lab) int { return strings.Compare(a.Name, b.Name) })
 	r.Problems = append(r.Problems, o.Tools.changed()...)
 	r.Elapsed = time.Since(r.Started)
@@ -85,6 +95,18 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 // Grace bounds the clean-up of a run that is interrupted: what has not ended by itself by then is ended. The cases' clean-ups are
 // bounded too; they take a second where microVMs are native.
 const Grace = 3 * time.Minute
+
+// apart tells the cases that run in labs from those that compare them.
+func apart(cases []catalogue.Case) (run, comparisons []catalogue.Case) {
+	for _, c := range cases {
+		if c.Scenario == catalogue.Parity {
+			comparisons = append(comparisons, c)
+		} else {
+			run = append(run, c)
+		}
+	}
+	return run, comparisons
+}
 
 // outcome is what came of one lab.
 type outcome struct {

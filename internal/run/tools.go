@@ -30,6 +30,8 @@ type Tools struct {
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
 
+	External *External // the external provider; nil where the run has none
+
 	used []usedProgram // those that the run stands on, as they were when it began
 }
 
@@ -64,6 +66,10 @@ type ToolOptions struct {
 	MicroSandboxSHA256 string // what its msb must have; empty means that it is unpinned
 	StandIn            bool   // use the stand-in for msb
 	Subject            string // a workspace CLI; empty means the reference CLI
+
+	External       bool   // the run has cases of the external provider
+	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
+	Folder         string // an existing folder for what is made for it
 }
 
 // ErrOption is what an error about a program that the user named is.
@@ -110,6 +116,14 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.used = append(t.used, usedProgram{"parity-agent", t.Agent, sums[t.Agent]})
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
+	}
+	if o.External {
+		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
+		if err != nil {
+			return t, err
+		}
+		t.External = &e
+		t.used = append(t.used, usedProgram{"the external provider's runtime", e.Runtime, e.Head.SHA256})
 	}
 	return t, nil
 }
@@ -158,6 +172,9 @@ func (t Tools) stepArgv(runID string) []string {
 	argv := []string{t.Self, "step", "--run-id", runID, "--msb", t.MSB, "--probe", t.Probe}
 	if t.MicroSandbox.StandIn {
 		argv = append(argv, "--standin")
+	}
+	if t.External != nil {
+		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-url", t.External.URL, "--external-runtime", t.External.Runtime)
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)

@@ -141,7 +141,9 @@ func judgeGaps(plan []Row) cases.Finding {
 func (o Options) clean(ctx context.Context, repeat int) cases.Finding {
 	var all []string
 	for _, c := range step.Catalogue() {
-		all = append(all, c.ID())
+		if c.Scenario != catalogue.Parity {
+			all = append(all, c.ID())
+		}
 	}
 	for i := range repeat {
 		r, err := o.run(ctx, Row{Cases: all}, fmt.Sprintf("none-%d", i+1))
@@ -223,6 +225,10 @@ func (o Options) run(ctx context.Context, row Row, name string) (report.Report, 
 			return report.Report{}, fmt.Errorf("the plan names the case %q, which does not exist", id)
 		}
 		options.Cases = append(options.Cases, c)
+	}
+	options.Cases = append(options.Cases, catalogue.Comparisons(options.Cases)...)
+	if !slices.ContainsFunc(options.Cases, func(c catalogue.Case) bool { return c.Provider == catalogue.External }) {
+		options.Tools.External = nil
 	}
 	p := progress.New(io.Discard, false, time.Now())
 	defer p.Close()

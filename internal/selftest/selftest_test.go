@@ -73,7 +73,7 @@ func options(t *testing.T) Options {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	tools, err := run.FindTools(t.Context(), run.ToolOptions{Cache: t.TempDir(), StandIn: true, Programs: dir})
+	tools, err := run.FindTools(t.Context(), run.ToolOptions{Cache: t.TempDir(), StandIn: true, Programs: dir, External: true, Folder: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

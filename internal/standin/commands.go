@@ -15,6 +15,7 @@ import (
 
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/runtimeproto"
 )
 
 // createOptions are the flags of `msb create`.
@@ -40,7 +41,7 @@ func (o *createOptions) flags(f *pflag.FlagSet) {
 func (o createOptions) machine() (machine, error) {
 	m := machine{
 		Name: o.name, Image: o.image, CPUs: o.cpus, Env: o.env, Labels: map[string]string{}, User: o.user, Workdir: o.workdir,
-		DenyEgress: o.egress == "deny", Copies: o.copies, CreatedAt: time.Now().UTC(),
+		DenyEgress: o.egress == "deny", External: os.Getenv(runtimeproto.Handshake().MagicCookieKey) != "", Copies: o.copies, CreatedAt: time.Now().UTC(),
 	}
 	if !validName.MatchString(o.name) {
 		return m, fmt.Errorf("invalid config: %q is no name for a sandbox", o.name)

@@ -32,8 +32,12 @@ func (m machine) enforcement() enforcement {
 		fault.On(fault.DenyIgnoredAfterRestart) && m.Boots > 1 || fault.On(fault.DenyIgnoredAfterRecreation) && m.Recreated
 	denied := m.DenyEgress && !ignored || fault.On(fault.ControlDenied)
 	switch {
+	case !denied && fault.On(fault.ExternalOtherPeer) && m.External:
+		return enforcement{relay: forwardFrom("127.0.0.9"), refuse: true}
 	case !denied:
-		return enforcement{relay: forward, refuse: true}
+		return enforcement{relay: forwardFrom(""), refuse: true}
+	case fault.On(fault.ExternalResets) && m.External:
+		return enforcement{relay: reset, refuse: true}
 	case fault.On(fault.DenyProxy403):
 		return enforcement{relay: answer403, refuse: true}
 	case fault.On(fault.DenyAcceptClose):
@@ -165,16 +169,31 @@ func relay(l net.Listener, take func(*net.TCPConn)) {
 // dialDeadline bounds how long a destination may take to answer. The guest's connection stalls meanwhile.
 const dialDeadline = 30 * time.Second
 
+// forwardFrom gives what forwards a guest's connections from a local address; empty leaves it to the kernel.
+func forwardFrom(from string) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) { forward(conn, from) }
+}
+
+// reset ends a connection with a reset.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	conn.Close()
+}
+
 // forward dials the destination of a guest's connection from here, and passes bytes both ways. A destination that cannot be reached
 // resets the connection: the guest never sees it refused, as with msb.
-func forward(conn *net.TCPConn) {
+func forward(conn *net.TCPConn, from string) {
 	defer conn.Close()
 	to, err := originalDestination(conn)
 	if err != nil || isPrivate(to.Addr()) {
 		_ = conn.SetLinger(0) // close by reset
 		return
 	}
-	dialled, err := net.DialTimeout("tcp4", to.String(), dialDeadline)
+	d := net.Dialer{Timeout: dialDeadline}
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	dialled, err := d.Dial("tcp4", to.String())
 	if err != nil {
 		_ = conn.SetLinger(0)
 		return

@@ -55,6 +55,7 @@ type machine struct {
 	User       string
 	Workdir    string
 	DenyEgress bool
+	External   bool     // an external runtime made it
 	Copies     []string // SOURCE:TARGET
 
 	Started   bool   // it was started and not stopped: if it does not run, it has crashed

@@ -41,7 +41,8 @@ type Options struct {
 	Subject []string // the workspace CLI and its first arguments
 	Probe   string   // the probe program
 
-	Patience float64 // see cases.Env
+	External cases.External // the external provider, where a case has one
+	Patience float64        // see cases.Env
 }
 
 // Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other
@@ -70,7 +71,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
-	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events, Patience: o.Patience}
+	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events, External: o.External, Patience: o.Patience}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break

@@ -35,7 +35,7 @@ func Checks() []catalogue.Check {
 // Run runs the case.
 func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
-		o, err := prepare(ctx, env, r, dir, c)
+		o, err := prepare(ctx, env, plan.Provider, r, dir, c)
 		if err != nil {
 			r.Problem("the contract could not be checked: %v", err)
 			return
@@ -64,16 +64,16 @@ func confirmed(check func() cases.Finding) cases.Finding {
 	return f
 }
 
-func prepare(ctx context.Context, env cases.Env, r *cases.Recorder, dir string, c *cases.Cleanup) (subject.ContractOptions, error) {
+func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recorder, dir string, c *cases.Cleanup) (subject.ContractOptions, error) {
 	var o subject.ContractOptions
 	if _, err := cases.NewLink(env.RunID, c); err != nil { // MicroSandbox gives a guest no network without a default route
 		return o, err
 	}
-	b, err := cases.NewBench(ctx, env, r, dir, c)
+	b, err := cases.NewBench(ctx, env, provider, r, dir, c)
 	if err != nil {
 		return o, err
 	}
-	o = subject.ContractOptions{CLI: b.Subject, Source: cases.BuiltinSource, Image: b.Image, Work: filepath.Join(dir, "c")}
+	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c")}
 	if o.CLI.Home, err = b.NewHome(filepath.Join(dir, "1"), env); err != nil {
 		return o, err
 	}

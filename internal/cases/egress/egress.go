@@ -52,6 +52,8 @@ type scenario struct {
 	ctx  context.Context
 	deny bool
 
+	provider string // builtin or external
+
 	bench    *cases.Bench // the case's subject, msb and image
 	endpoint *endpoint.Endpoint
 	control  *guest
@@ -70,7 +72,7 @@ type scenario struct {
 func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
 		s := &scenario{
-			Recorder: r, Env: env, ctx: ctx, deny: plan.Name == caseDeny,
+			Recorder: r, Env: env, ctx: ctx, deny: plan.Name == caseDeny, provider: plan.Provider,
 			expected: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
 		}
 		s.prelude(dir, c)
@@ -104,7 +106,7 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		return cases.Passed(e.Addr().String())
 	})
 	s.Check("", "fixture/image", func() cases.Finding {
-		b, err := cases.NewBench(s.ctx, s.Env, s.Recorder, dir, c)
+		b, err := cases.NewBench(s.ctx, s.Env, s.provider, s.Recorder, dir, c)
 		if err != nil {
 			return cases.Unclear("", err.Error(), "see `parity doctor`, and the free space of the lab's scratch disk (--disk)")
 		}
@@ -426,7 +428,7 @@ func (s *scenario) public(phase string, target *guest) {
 	s.Check(phase, "public", func() cases.Finding {
 		nonce := s.expect("target")
 		answer, err := s.dial(target, nonce)
-		f := s.judgePublic(answer, err, nonce)
+		f := s.judgePublic(phase, answer, err, nonce)
 		s.Observe(phase, "probe", "%s", outcome(answer, err))
 		if f.Verdict != report.Fail {
 			return f
@@ -442,7 +444,7 @@ func (s *scenario) public(phase string, target *guest) {
 	})
 }
 
-func (s *scenario) judgePublic(answer probe.TCP, err error, nonce string) cases.Finding {
+func (s *scenario) judgePublic(phase string, answer probe.TCP, err error, nonce string) cases.Finding {
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextGuest)
 	}
@@ -453,6 +455,7 @@ func (s *scenario) judgePublic(answer probe.TCP, err error, nonce string) cases.
 	for _, r := range s.endpoint.Receipts() {
 		if r.Nonce == nonce {
 			receipts++
+			s.Observe(phase, "peer", "%s", r.Peer.Addr())
 		}
 	}
 	if receipts != 1 {

@@ -218,26 +218,26 @@ func TestALateRequestIsWaitedForAtTheEnd(t *testing.T) {
 func TestJudgePublicWantsTheEndpointsBytesAndOneReceipt(t *testing.T) {
 	s := evidence(t, t.Context())
 	right := probe.TCP{Outcome: probe.OutcomeBody, Status: 200, Body: s.endpoint.Body("n")}
-	if f := s.judgePublic(right, nil, "n"); f.Verdict != report.Inconclusive {
+	if f := s.judgePublic("created", right, nil, "n"); f.Verdict != report.Inconclusive {
 		t.Errorf("without a receipt: %+v", f)
 	}
 	get(t, s.endpoint, "/probe/n")
-	if f := s.judgePublic(right, nil, "n"); f.Verdict != report.Pass {
+	if f := s.judgePublic("created", right, nil, "n"); f.Verdict != report.Pass {
 		t.Errorf("with one receipt: %+v", f)
 	}
-	if f := s.judgePublic(right, nil, "m"); f.Verdict != report.Fail {
+	if f := s.judgePublic("created", right, nil, "m"); f.Verdict != report.Fail {
 		t.Errorf("with another nonce's body: %+v", f)
 	}
-	if f := s.judgePublic(right, errors.New("no answer"), "n"); f.Verdict != report.Inconclusive {
+	if f := s.judgePublic("created", right, errors.New("no answer"), "n"); f.Verdict != report.Inconclusive {
 		t.Errorf("with an error: %+v", f)
 	}
 	for _, outcome := range probe.Outcomes {
-		if f := s.judgePublic(probe.TCP{Outcome: outcome, Body: "x"}, nil, "n"); f.Verdict != report.Fail || !strings.Contains(f.Seen, string(outcome)) {
+		if f := s.judgePublic("created", probe.TCP{Outcome: outcome, Body: "x"}, nil, "n"); f.Verdict != report.Fail || !strings.Contains(f.Seen, string(outcome)) {
 			t.Errorf("%s: %+v", outcome, f)
 		}
 	}
 	get(t, s.endpoint, "/probe/n")
-	if f := s.judgePublic(right, nil, "n"); f.Verdict != report.Inconclusive {
+	if f := s.judgePublic("created", right, nil, "n"); f.Verdict != report.Inconclusive {
 		t.Errorf("with two receipts: %+v", f)
 	}
 }

@@ -1,0 +1,80 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"dagger/parity/internal/reference/binaries"
+	"dagger/parity/internal/reference/manifest"
+	"dagger/parity/internal/report"
+)
+
+// External is the external provider of a run: its manifest and its runtime, on this machine.
+type External struct {
+	Manifest string // a file
+	URL      string // where the manifest has the runtime
+	Runtime  string // a file
+	Head     report.External
+}
+
+// referenceURL is where the manifest of the reference provider has its runtime, until a case serves it.
+const referenceURL = "http://127.0.0.1/parity-runtime"
+
+// referenceManifest is the manifest of the reference provider: parity-runtime, by its SHA-256.
+func referenceManifest(sum string) []byte {
+	return fmt.Appendf(nil, `name: parity-reference
+version: v1
+description: MicroSandbox machines by parity-runtime, the reference external runtime
+options:
+  MICROSANDBOX_MEMORY: {description: "memory of a machine in MiB"}
+  MICROSANDBOX_CPUS: {description: "processors of a machine"}
+  MICROSANDBOX_BLOCK_EGRESS: {description: "whether a machine can open no connection to the outside"}
+agent:
+  local: true
+  driver: external
+  external:
+    binary: DEVSY_RUNTIME_DRIVER
+    args: [serve]
+    imageBackend: docker
+  binaries:
+    DEVSY_RUNTIME_DRIVER:
+      - {os: linux, arch: amd64, path: %q, checksum: %q, name: parity-runtime}
+`, referenceURL, sum)
+}
+
+// findExternal finds the external provider: the one that the source leads to (a file, a folder or a URL of a provider.yaml), else the
+// reference one. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
+func findExternal(ctx context.Context, source, runtimePath, folder string) (External, error) {
+	e := External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath, URL: referenceURL}
+	if source == "" {
+		sum, err := checkProgram(runtimePath)
+		if err != nil {
+			return e, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
+		}
+		e.Head = report.External{Kind: "reference", Name: "parity-runtime", SHA256: sum}
+		return e, os.WriteFile(e.Manifest, referenceManifest(sum), 0o644)
+	}
+	fail := func(err error) (External, error) {
+		return e, fmt.Errorf("%w --external-provider %q: %w", ErrOption, source, err)
+	}
+	m, _, err := manifest.Load(ctx, source, binaries.Download{}.Get)
+	if err != nil {
+		return fail(err)
+	}
+	key, b, err := m.Runtime(runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return fail(err)
+	}
+	store := binaries.Store{Dir: filepath.Join(folder, "external"), Cache: filepath.Join(folder, "downloads")}
+	if e.Runtime, err = store.Install(ctx, binaries.Binary{Key: key, Name: b.Name, URL: b.URL, SHA256: b.SHA256}); err != nil {
+		return fail(err)
+	}
+	if _, err := checkProgram(e.Runtime); err != nil {
+		return fail(err)
+	}
+	e.URL, e.Head = b.URL, report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
+	return e, os.WriteFile(e.Manifest, m.Source, 0o644)
+}
