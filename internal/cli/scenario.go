@@ -105,43 +105,27 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err := fault.Check(); err != nil {
 		return usageErrorf("%w", err)
 	}
-	if f.tools.StandIn && f.tools.MicroSandbox != "" {
-		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
-	}
-	if err := fault.Check(); err != nil {
-		return usageErrorf("%w", err)
-	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
-	}
-	dir, err := filepath.Abs(f.report)
-	if err != nil {
+	if f.tools.Cache, err = lab.CacheDir(); err != nil {
 		return err
 	}
-	release, err := report.Prepare(dir)
-	if err != nil {
-		return usageErrorf("%w", err)
-	}
-	defer release()
 	started := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the run's deadline of %s passed (--timeout)", f.timeout))
 	defer cancel()
 	ctx, again, stop := interruptible(ctx)
 	defer stop()
-
-	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
-	defer p.Close()
-	if f.tools.Cache, err = lab.CacheDir(); err != nil {
-		return err
-	}
-	removed, err := lab.Clean(f.tools.Cache)
+	go exitSoonAfter(again)
+	place, dir, leave, err := occupy(f.tools.Cache, f.report)
 	if err != nil {
 		return err
 	}
-	for _, what := range removed {
-		p.Note("removed %s, which a killed run had left", what)
-	}
+	defer leave()
+	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
+	defer p.Close()
+	cleanBefore(f.tools.Cache, place, p)
 	tools, err := run.FindTools(ctx, f.tools)
+	if ctx.Err() != nil {
+		return fmt.Errorf("the run was ended before a case began, so there is no report: %w", context.Cause(ctx))
+	}
 	if errors.Is(err, run.ErrOption) {
 		return usageErrorf("%w", err)
 	}
@@ -159,6 +143,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(),
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
+	if ctx.Err() != nil {
+		if leaveErr := place.Leave(); leaveErr == nil {
+			p.Note("removed the run's folder %s", place.Path())
+		}
+	}
 	p.Close()
 	if err != nil {
 		return err
@@ -185,6 +174,57 @@ func show(r report.Report, dir string) error {
 // standInKVM is where a run with the stand-in for msb runs.
 var standInKVM = lab.Decision{KVM: lab.Native, Reason: "the stand-in for msb needs no KVM"}
 
+// occupy takes what a run has of this machine: the report's folder, whose absolute path it gives, and a folder in the cache. leave lets go
+// of both.
+func occupy(cache, reportFolder string) (place *run.Place, dir string, leave func(), err error) {
+	if os.Geteuid() != 0 {
+		return nil, "", nil, fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
+	}
+	if dir, err = filepath.Abs(reportFolder); err != nil {
+		return nil, "", nil, err
+	}
+	place, err = run.Occupy(cache, dir)
+	if errors.Is(err, run.ErrReportFolder) {
+		return nil, "", nil, usageErrorf("%w", err)
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	leave = func() {
+		if err := place.Leave(); err != nil {
+			fmt.Fprintln(os.Stderr, "parity: the run's folder could not be removed:", err)
+		}
+	}
+	if err := report.Prepare(dir); err != nil {
+		leave()
+		return nil, "", nil, usageErrorf("%w", err)
+	}
+	return place, dir, leave, nil
+}
+
+// cleanBefore removes what killed runs left. What it cannot remove is no reason not to run: nothing of this run's has the same name.
+func cleanBefore(cache string, place *run.Place, p *progress.Progress) {
+	mine, err := place.CleanReport()
+	others, cleanErr := run.Clean(cache)
+	for _, what := range append(mine, others...) {
+		p.Note("removed %s, which a killed run had left", what)
+	}
+	if err = errors.Join(err, cleanErr); err != nil {
+		p.Note("not all that a killed run left could be removed: %v", err)
+	}
+}
+
+// exitDeadline bounds the run after the second signal. By then the labs have been ended; what is left to do takes milliseconds.
+const exitDeadline = 10 * time.Second
+
+// exitSoonAfter ends this process if it is still there some time after the second signal.
+func exitSoonAfter(again <-chan struct{}) {
+	<-again
+	time.Sleep(exitDeadline)
+	fmt.Fprintf(os.Stderr, "parity: not done %s after the second signal, and ended; the next run, or `parity clean`, removes what is left\n", exitDeadline)
+	os.Exit(exitInconclusive)
+}
+
 // decide says where KVM comes from. It boots a trial microVM if it must.
 func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision, error) {
 	self, err := os.Executable()
@@ -200,11 +240,16 @@ func decide(ctx context.Context, mode lab.KVM, cache, path string) (lab.Decision
 	return lab.Decide(ctx, mode, lab.Checks{Doctor: doctor, Trial: []string{self, "trial", "--msb", path}, Cache: cache})
 }
 
-// interruptible gives a context that the first Ctrl-C, SIGTERM, SIGHUP or SIGQUIT cancels, and a channel that a second one closes.
+// interruptible gives a context that the first Ctrl-C, SIGTERM, SIGHUP or SIGQUIT cancels, and a channel that a second one closes. A
+// signal that is ignored, as nohup does with SIGHUP, stays so.
 func interruptible(ctx context.Context) (context.Context, <-chan struct{}, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
 	again, quit := make(chan struct{}), make(chan struct{})
 	go func() {
 		for n := 0; ; n++ {
@@ -213,9 +258,10 @@ func interruptible(ctx context.Context) (context.Context, <-chan struct{}, func(
 				return
 			case s := <-signals:
 				if n == 0 {
-					fmt.Fprintf(os.Stderr, "\nparity: %s: cleaning up; a second one ends it at once\n", s)
-					cancel(fmt.Errorf("interrupted by %s", s))
+					fmt.Fprintf(os.Stderr, "\nparity: %s: cleaning up, for %s at most; a second one ends it at once\n", s, run.Grace)
+					cancel(fmt.Errorf("interrupted by the signal %q", s))
 				} else if n == 1 {
+					fmt.Fprintf(os.Stderr, "\nparity: %s: ending it at once\n", s)
 					close(again)
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -80,34 +79,27 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		return usageErrorf("--only %q: no fault's name holds it; docs/faults.md lists them", f.only)
 	case !fault.On(""):
 		return usageErrorf("%s is set: the self-test sets it itself", fault.Env)
-	case os.Geteuid() != 0:
-		return fmt.Errorf("this is user %d: run it as root (the lab makes namespaces and mounts)", os.Geteuid())
 	}
-	dir, err := filepath.Abs(f.report)
-	if err != nil {
-		return err
-	}
-	release, err := report.Prepare(dir)
-	if err != nil {
-		return usageErrorf("%w", err)
-	}
-	defer release()
-	runs := filepath.Join(dir, "runs")
-	if err := errors.Join(os.RemoveAll(runs), os.Mkdir(runs, 0o755)); err != nil {
-		return err
-	}
-	started := time.Now()
-	ctx, _, stop := interruptible(ctx)
-	defer stop()
-	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
-	defer p.Close()
 	cache, err := lab.CacheDir()
 	if err != nil {
 		return err
 	}
-	if _, err := lab.Clean(cache); err != nil {
+	started := time.Now()
+	ctx, again, stop := interruptible(ctx)
+	defer stop()
+	go exitSoonAfter(again)
+	place, dir, leave, err := occupy(cache, f.report)
+	if err != nil {
 		return err
 	}
+	defer leave()
+	runs := filepath.Join(dir, "runs")
+	if err := errors.Join(os.RemoveAll(runs), os.Mkdir(runs, 0o755)); err != nil {
+		return err
+	}
+	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
+	defer p.Close()
+	cleanBefore(cache, place, p)
 	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real})
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (s *suite) byHand(ctx context.Context) (expected, seen string, err error) {
 	defer cancel()
 	cookie := pb.Handshake().MagicCookieKey + "="
 	res, err := proc.Run(ctx, proc.Cmd{
-		Argv: append([]string{s.Runtime.Path}, s.Runtime.Args...), Dir: s.Runtime.Dir, EndWithParent: true,
+		Argv: append([]string{s.Runtime.Path}, s.Runtime.Args...), Dir: s.Runtime.Dir,
 		Env: slices.DeleteFunc(slices.Clone(s.environ()), func(entry string) bool { return strings.HasPrefix(entry, cookie) }),
 	})
 	code, exited := proc.ExitCode(err)

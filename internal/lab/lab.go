@@ -74,6 +74,7 @@ const (
 type Result struct {
 	ExitCode int           // the command's, or 128 + the signal that ended it
 	Boot     time.Duration // from the call to the command's start
+	Removed  string        // what the lab's end removed from this machine, in words
 }
 
 // Environment variables that a command finds in a lab.
@@ -139,10 +140,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if l.scratch, err = newScratch(o); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBoot, err)
 	}
-	job.Scratch = l.scratch.path
+	job.Scratch = l.scratch.path()
 	if err := l.start(job); err != nil {
-		l.scratch.remove()
-		return nil, fmt.Errorf("%w: %w", ErrBoot, err)
+		return nil, fmt.Errorf("%w: %w", ErrBoot, errors.Join(err, l.scratch.remove()))
 	}
 	go l.watch(ctx)
 	return l, nil
@@ -256,6 +256,13 @@ func (l *Lab) start(j job) error {
 		for _, c := range []func(){closeStdin, closeStdout, closeStderr} {
 			c()
 		}
+		if err == nil && l.scratch.folder != nil {
+			// The box does nothing before it has its configuration. Without it, it ends.
+			if err = l.scratch.folder.UsedBy(l.process.Pid); err != nil {
+				_ = l.process.Kill()
+				_, _ = l.process.Wait()
+			}
+		}
 		startErr <- err
 		if err != nil {
 			return
@@ -280,10 +287,13 @@ func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 	defer close(l.done)
 	defer l.status.Close()
 	defer l.control.Close()
-	defer l.scratch.remove()
 	var s status
 	decodeErr := json.NewDecoder(l.status).Decode(&s)
-	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot}
+	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot, Removed: "its machine and its disk"}
+	removeErr := l.scratch.remove()
+	if path := l.scratch.path(); path != "" && removeErr == nil {
+		l.result.Removed = "its processes, its namespaces and its folder " + path
+	}
 	l.mu.Lock()
 	signaled := l.signaled
 	l.mu.Unlock()
@@ -298,6 +308,10 @@ func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 		l.err = fmt.Errorf("%w: %s", ErrBoot, s.Error)
 	case s.Error != "":
 		l.err = errors.New(s.Error)
+	}
+	if removeErr != nil {
+		l.result.Removed = "its processes and its namespaces"
+		l.err = errors.Join(l.err, fmt.Errorf("remove the lab's folder: %w; see whether something of the lab's is mounted or immutable there, and run `parity clean`", removeErr))
 	}
 	if l.err != nil {
 		l.result.ExitCode = -1

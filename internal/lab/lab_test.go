@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	Reexec()
 	if os.Getenv("PARITY_TEST_RUN_LAB") != "" { // the child of TestKilledLabLeavesNothing
-		_, err := Run(context.Background(), Options{KVM: Native, Argv: []string{"sh", "-c", "echo started; sleep 600 & sleep 600"},
+		_, err := Run(context.Background(), Options{KVM: KVM(os.Getenv("PARITY_TEST_RUN_KVM")), Argv: []string{"sh", "-c", "echo started; sleep 600 & sleep 600"},
 			Env: os.Environ(), Dir: "/", Cache: os.Getenv("PARITY_TEST_RUN_LAB"), Stdout: os.Stdout})
 		fmt.Println(err)
 		os.Exit(1)
@@ -228,41 +228,56 @@ func TestMissingKernelIsNamedWithTheWayToGetIt(t *testing.T) {
 }
 
 func TestKilledLabLeavesNothing(t *testing.T) {
-	cache := t.TempDir()
-	child := exec.Command("/proc/self/exe")
-	child.Env = append(os.Environ(), "PARITY_TEST_RUN_LAB="+cache)
-	out := newWatch("started")
-	child.Stdout, child.Stderr = out, os.Stderr
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	out.wait(t)
-	before := processesWith(t, "PARITY_TEST_RUN_LAB="+cache)
-	if len(before) < 3 {
-		t.Fatalf("expected the harness, its box and the command, seen %d processes", len(before))
-	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = child.Wait()
-	for deadline := time.Now().Add(20 * time.Second); len(processesWith(t, "PARITY_TEST_RUN_LAB="+cache)) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("processes are left: %v", processesWith(t, "PARITY_TEST_RUN_LAB="+cache))
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		cache := options(t, kvm, "").Cache
+		names := func() []string {
+			list, err := filepath.Glob(filepath.Join(cache, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list
 		}
-	}
-	// What a killed run leaves is its scratch folder; the next run removes it, and no live one's.
-	live, err := newScratch(Options{KVM: Native, Cache: cache})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer live.remove()
-	removed, err := Clean(cache)
-	if err != nil || len(removed) != 1 {
-		t.Errorf("one killed run's folder was to be removed; removed %q, %v", removed, err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 1 || left[0] != live.path {
-		t.Errorf("the live lab's folder %s was to stay; left are %q", live.path, left)
-	}
+		had := names()
+		mark := fmt.Sprintf("PARITY_TEST_MARK=%s-%d-%d", kvm, os.Getpid(), time.Now().UnixNano())
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), "PARITY_TEST_RUN_LAB="+cache, "PARITY_TEST_RUN_KVM="+string(kvm), mark)
+		out := newWatch("started")
+		child.Stdout, child.Stderr = out, os.Stderr
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		out.wait(t)
+		// The harness, its box and the command, or the harness, its box, the keeper, virtiofsd and QEMU.
+		want := map[KVM]int{Native: 3, Emulated: 5}[kvm]
+		if before := processesWith(t, mark); len(before) < want {
+			t.Fatalf("expected %d processes at least, seen %d", want, len(before))
+		}
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait()
+		for deadline := time.Now().Add(time.Minute); len(processesWith(t, mark)) > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("processes are left: %v", processesWith(t, mark))
+			}
+		}
+		if kvm == Emulated { // its disk has no name; others may use this machine's cache meanwhile
+			return
+		}
+		// What a killed run leaves is its scratch folder; the next run removes it, and no live one's.
+		live, err := newScratch(Options{KVM: Native, Cache: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer live.remove()
+		removed, err := Clean(cache)
+		if err != nil || len(removed) != 1 {
+			t.Errorf("one killed run's folder was to be removed; removed %q, %v", removed, err)
+		}
+		if left := names(); len(left) != len(had)+1 || left[0] != live.path() {
+			t.Errorf("the live lab's folder %s was to stay; left are %q", live.path(), left)
+		}
+	})
 }
 
 // processesWith lists the processes whose environment has the entry.

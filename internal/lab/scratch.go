@@ -3,24 +3,31 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/owned"
 )
 
 // scratch is the lab's own space: a folder (native), or the file of a sparse disk that has no name, so that the kernel frees it
 // with the last process that has it open (emulated).
 type scratch struct {
-	path string   // the folder, or empty
-	lock *os.File // held while the folder is in use; the kernel lets go of it when this process dies
-	disk *os.File // the disk, or nil
+	folder *owned.Folder // or nil
+	disk   *os.File      // or nil
 }
 
-// scratchPrefix begins the names of the folders that native labs make in the cache folder.
-const scratchPrefix = "lab-"
+// What begins the names of what labs make in the cache folder.
+const (
+	scratchPrefix = "lab-"  // the folders of native labs
+	diskPrefix    = "disk-" // the disks of emulated ones, for a moment, where the file system has no nameless files
+)
 
 func newScratch(o Options) (*scratch, error) {
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
@@ -29,19 +36,30 @@ func newScratch(o Options) (*scratch, error) {
 	if o.KVM == Emulated {
 		return newScratchDisk(o)
 	}
-	dir, err := os.MkdirTemp(o.Cache, scratchPrefix)
+	dir, err := owned.Make(o.Cache, scratchPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make the scratch folder: %w", err)
 	}
-	s := &scratch{path: dir}
-	if s.lock, err = lockFolder(dir); err == nil {
-		err = checkXattrs(dir)
-	}
-	if err != nil {
-		s.remove()
-		return nil, err
+	s := &scratch{folder: dir}
+	if err := checkXattrs(dir.Path); err != nil {
+		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
+}
+
+func checkXattrs(dir string) error {
+	if err := unix.Setxattr(dir, "user.parity.test", nil, 0); err != nil {
+		return fmt.Errorf("MicroSandbox needs a file system with user xattrs and %s has none (%w): set PARITY_CACHE to a folder on ext4, xfs or btrfs", dir, err)
+	}
+	return nil
+}
+
+// path is the folder, or empty.
+func (s *scratch) path() string {
+	if s.folder == nil {
+		return ""
+	}
+	return s.folder.Path
 }
 
 func newScratchDisk(o Options) (*scratch, error) {
@@ -49,15 +67,16 @@ func newScratchDisk(o Options) (*scratch, error) {
 	var disk *os.File
 	if err == nil {
 		disk = os.NewFile(uintptr(fd), filepath.Join(o.Cache, "scratch disk"))
-	} else if disk, err = os.CreateTemp(o.Cache, "disk-"); err == nil { // this file system has no nameless files
-		err = os.Remove(disk.Name())
+	} else if disk, err = os.CreateTemp(o.Cache, diskPrefix); err == nil { // this file system has no nameless files
+		if err = os.Remove(disk.Name()); errors.Is(err, fs.ErrNotExist) {
+			err = nil // a clean-up was faster
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the scratch disk in %s: %w", o.Cache, err)
 	}
-	s := &scratch{disk: disk}
 	if err := disk.Truncate(int64(o.DiskGiB) << 30); err != nil {
-		s.remove()
+		disk.Close()
 		return nil, fmt.Errorf("make a sparse scratch disk of %d GiB in %s: %w", o.DiskGiB, o.Cache, err)
 	}
 	// No journal: the disk is gone after a crash anyway.
@@ -65,41 +84,23 @@ func newScratchDisk(o Options) (*scratch, error) {
 	mkfs.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	mkfs.Path = findProgram("mkfs.ext4")
 	mkfs.ExtraFiles = []*os.File{disk}
+	mkfs.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig is about the thread
+	defer runtime.UnlockOSThread()
 	if out, err := mkfs.CombinedOutput(); err != nil {
-		s.remove()
+		disk.Close()
 		return nil, fmt.Errorf("format the scratch disk: %w: %s (Debian package e2fsprogs)", err, strings.TrimSpace(string(out)))
 	}
-	return s, nil
+	return &scratch{disk: disk}, nil
 }
 
 // remove frees the scratch space. It is called once the lab has ended.
-func (s *scratch) remove() {
+func (s *scratch) remove() error {
 	if s.disk != nil {
 		s.disk.Close()
 	}
-	if s.path != "" {
-		_ = os.RemoveAll(s.path)
-	}
-	if s.lock != nil {
-		s.lock.Close()
-	}
-}
-
-func lockFolder(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func checkXattrs(dir string) error {
-	if err := unix.Setxattr(dir, "user.parity", []byte("1"), 0); err != nil {
-		return fmt.Errorf("MicroSandbox needs a file system with user xattrs and %s has none (%w): set PARITY_CACHE to a folder on ext4, xfs or btrfs", dir, err)
+	if s.folder != nil {
+		return s.folder.Remove()
 	}
 	return nil
 }
@@ -122,26 +123,23 @@ func ScratchPrerequisite(cache string) Prerequisite {
 	return p
 }
 
-// Clean removes the scratch folders that killed runs left in the cache folder; a live run holds a lock on its own. It gives the
-// folders that it removed.
+// Clean removes what labs of killed processes left in the cache folder, and nothing of a live one's: package owned says how it tells. It
+// gives what it removed.
 func Clean(cache string) ([]string, error) {
-	left, err := filepath.Glob(filepath.Join(cache, scratchPrefix+"*"))
-	if err != nil {
-		return nil, err
-	}
-	var removed []string
-	var errs []error
-	for _, dir := range left {
-		lock, err := lockFolder(dir)
-		if err != nil {
-			continue // another run's, live
+	removed, err := owned.Clean(cache, scratchPrefix, nil)
+	disks, _ := filepath.Glob(filepath.Join(cache, diskPrefix+"*"))
+	for _, path := range disks {
+		// It loses its name before anything is written to it. One that a live lab has just made may lose it here as well.
+		info, statErr := os.Lstat(path)
+		number := strings.TrimPrefix(filepath.Base(path), diskPrefix)
+		if statErr != nil || !info.Mode().IsRegular() || info.Size() > 0 || strings.Trim(number, "0123456789") != "" {
+			continue
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			errs = append(errs, err)
-		} else {
-			removed = append(removed, dir)
+		if removeErr := os.Remove(path); removeErr == nil {
+			removed = append(removed, path)
+		} else if !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
 		}
-		lock.Close()
 	}
-	return removed, errors.Join(errs...)
+	return removed, err
 }

@@ -25,8 +25,6 @@ type Client struct {
 	Home string   // MSB_HOME: absolute, on a file system with user xattrs
 	Env  []string // the environment besides MSB_HOME; nil means this process's own
 
-	EndWithParent bool // a command of msb is killed when this process ends; machines are not
-
 	// Observe, if set, is told of each msb command that ended: its name, its wall time and its error.
 	Observe func(operation string, elapsed time.Duration, err error)
 }
@@ -278,9 +276,7 @@ func (c *Client) cmd(args []string) proc.Cmd {
 	if env == nil {
 		env = os.Environ()
 	}
-	return proc.Cmd{
-		Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home), EndWithParent: c.EndWithParent,
-	}
+	return proc.Cmd{Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home)}
 }
 
 func (c *Client) run(ctx context.Context, operation string, args ...string) (proc.Result, error) {

@@ -34,9 +34,7 @@ var _ runtimeserver.Runtime = (*Runtime)(nil)
 func New() *Runtime {
 	var r Runtime
 	r.driver.Options, r.wrongOptions = msbdriver.ParseEnvironment(os.Environ())
-	if r.driver.MSB, r.noMSB = msbdriver.Locate(); r.noMSB == nil {
-		r.driver.MSB.EndWithParent = true
-	}
+	r.driver.MSB, r.noMSB = msbdriver.Locate()
 	return &r
 }
 

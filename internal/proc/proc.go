@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,15 +38,14 @@ const captureLimit = 16 << 20
 // Cmd is one child process to run.
 type Cmd struct {
 	Argv []string // the program (looked up in PATH when it has no slash) and its arguments
-	Env  []string // the whole environment; nil means this process's own
+	Env  []string // the whole environment, save that TMPDIR is this process's if it is not named; nil means this process's own
 	Dir  string   // working folder; empty means this process's own
 
 	Stdin  io.Reader // nil means /dev/null
 	Stdout io.Writer // nil means captured into Result.Stdout, up to 16 MiB
 	Stderr io.Writer // the tail is kept for errors in any case; nil means captured into Result.Stderr
 
-	RawStderr     bool // Stderr, an *os.File, is handed to the process as it is; errors then have no last words
-	EndWithParent bool // the process is killed when this one ends, however that ends; its own children are not
+	RawStderr bool // Stderr, an *os.File, is handed to the process as it is; errors then have no last words
 }
 
 // Result is what a finished process left.
@@ -122,7 +123,8 @@ type Process struct {
 	err            error
 }
 
-// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL.
+// Start starts the command. When ctx is done, its process group gets SIGTERM and, Grace later, SIGKILL. If this process dies, the
+// command gets SIGKILL.
 func Start(ctx context.Context, c Cmd) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("proc: a command without a program")
@@ -132,8 +134,8 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
-	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = c.Env, c.Dir, c.Stdin
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = withTempDir(c.Env), c.Dir, c.Stdin
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = drain
 	if p.cmd.Stdout = c.Stdout; c.Stdout == nil {
 		p.stdout = &capped{}
@@ -148,33 +150,34 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	default:
 		p.cmd.Stderr = io.MultiWriter(c.Stderr, p.tail)
 	}
-	start := p.cmd.Start
-	if c.EndWithParent {
-		start = p.startToEndWithThread
-	}
-	if err := start(); err != nil {
-		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
-	}
-	go p.reap()
-	go p.watch()
-	return p, nil
-}
-
-// startToEndWithThread starts the command so that it is killed with the thread that starts it. That thread is kept for nothing else
-// until the process has exited.
-func (p *Process) startToEndWithThread() error {
-	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go func() {
+		// Pdeathsig is about the thread that starts a process, not about this whole process: this thread stays until it has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			<-p.done
+			p.reap()
 		}
 	}()
-	return <-started
+	if err := <-started; err != nil {
+		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
+	}
+	go p.watch()
+	return p, nil
+}
+
+// withTempDir gives an environment in which temporary files are made where this process makes its own: in a lab that goes with it, and
+// not in a folder that outlives a killed run.
+func withTempDir(env []string) []string {
+	const name = "TMPDIR"
+	dir, set := os.LookupEnv(name)
+	named := slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+	if env == nil || !set || named {
+		return env
+	}
+	return append(slices.Clone(env), name+"="+dir)
 }
 
 // PID is the process's id, which is also its process group's.

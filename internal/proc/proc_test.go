@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +18,20 @@ import (
 
 	"dagger/parity/internal/proc"
 )
+
+// envRunSleep makes the test program run a program that does not end by itself.
+const envRunSleep = "PARITY_TEST_RUN_SLEEP"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envRunSleep) != "" {
+		c := sh("echo sleeping; exec sleep 600")
+		c.Stdout = os.Stdout
+		_, err := proc.Run(context.Background(), c)
+		fmt.Fprintln(os.Stderr, "the sleep ended:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 func sh(script string) proc.Cmd { return proc.Cmd{Argv: []string{"sh", "-c", script}} }
 
@@ -263,39 +278,54 @@ func TestAWriterThatFailsIsAnError(t *testing.T) {
 	}
 }
 
-// TestMain is a process that starts a child, when its environment says so.
-func TestMain(m *testing.M) {
-	script := os.Getenv("PROC_TEST_PARENT_OF")
-	if script == "" {
-		os.Exit(m.Run())
+// A program that is given an environment of its own still makes its temporary files where they are removed.
+func TestTemporaryFolderIsPassedOn(t *testing.T) {
+	t.Setenv("TMPDIR", "/ours")
+	for _, test := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"PATH=/bin"}, "/ours"},
+		{[]string{"PATH=/bin", "TMPDIR=/theirs"}, "/theirs"},
+		{nil, "/ours"},
+	} {
+		res, err := proc.Run(bounded(t), proc.Cmd{Argv: []string{"/bin/sh", "-c", "echo $TMPDIR"}, Env: test.env})
+		if got := strings.TrimSpace(string(res.Stdout)); err != nil || got != test.want {
+			t.Errorf("with %q it is %q (%v), want %q", test.env, got, err, test.want)
+		}
 	}
-	c := sh(script)
-	c.Stdout, c.EndWithParent = os.Stdout, true
-	_, err := proc.Run(context.Background(), c)
-	fmt.Println(err)
 }
 
-func TestEndWithParentEndsTheChildOfAKilledParent(t *testing.T) {
-	self, err := os.Executable()
+// A program does not outlive the process that runs it, however that ends.
+func TestProgramEndsWithTheProcessThatRunsIt(t *testing.T) {
+	parent := exec.Command("/proc/self/exe")
+	parent.Env = append(os.Environ(), envRunSleep+"=1")
+	out, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, w := io.Pipe()
-	parent, err := proc.Start(bounded(t), proc.Cmd{
-		Argv: []string{self}, Env: append(os.Environ(), "PROC_TEST_PARENT_OF=echo $$; exec sleep 600"), Stdout: w,
-	})
-	if err != nil {
+	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(parent.Stop)
-	pid, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
+	// The program has the pipe too: it ends once both are gone.
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "sleeping\n" {
+		t.Fatalf("it said %q (%v)", line, err)
+	}
+	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(parent.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, out)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the program is still there, and the process that ran it was killed")
 	}
-	ended(t, strings.TrimSpace(pid))
+	_ = parent.Wait()
 }
 
 func TestRawStderrGoesToTheProcessAsItIs(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 )
 
@@ -20,38 +19,27 @@ const (
 	SummaryFile = "summary.md"
 )
 
-// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, takes the folder for this
-// run, and removes the three files of an older run, and nothing else, so that a run that dies leaves no report rather than another
-// run's. Call it before the run starts, and release once the report is written. Every error is about the choice of dir.
-//
-// The lock is on the folder itself: it puts no file there, and goes with this process, however it ends.
-func Prepare(dir string) (release func(), err error) {
+// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, and removes the three
+// files of an older run, and nothing else, so that a run that dies leaves no report rather than another run's. Call it
+// before the run starts. Every error is about the choice of dir.
+func Prepare(dir string) error {
 	const other = "name another folder with --report"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("the report folder %s cannot be made: %w; %s", dir, err, other)
+		return fmt.Errorf("the report folder %s cannot be made: %w; %s", dir, err, other)
 	}
 	probe, err := os.CreateTemp(dir, ".parity-writable-")
 	if err == nil {
 		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the report folder %s cannot be written to: %w; %s", dir, err, other)
-	}
-	lock := flock.New(dir, flock.SetFlag(os.O_RDONLY))
-	taken, err := lock.TryLock()
-	if err != nil {
-		return nil, fmt.Errorf("the report folder %s cannot be locked: %w; %s", dir, err, other)
-	}
-	if !taken {
-		return nil, fmt.Errorf("another run that has not ended writes its report to %s; wait for its end, or %s", dir, other)
+		return fmt.Errorf("the report folder %s cannot be written to: %w; %s", dir, err, other)
 	}
 	for _, name := range []string{JSONFile, JUnitFile, SummaryFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			_ = lock.Close()
-			return nil, fmt.Errorf("an older run's report cannot be removed: %w; remove it, or %s", err, other)
+			return fmt.Errorf("an older run's report cannot be removed: %w; remove it, or %s", err, other)
 		}
 	}
-	return func() { _ = lock.Close() }, nil // closing can only fail for a file that is closed
+	return nil
 }
 
 // Write writes a concluded report to dir as report.json, junit.xml and summary.md. Each file appears whole or not at all;

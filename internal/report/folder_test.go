@@ -23,33 +23,11 @@ func names(t *testing.T, dir string) []string {
 	return names
 }
 
-// prepare prepares a folder until the test ends, and gives what releases it before.
-func prepare(t *testing.T, dir string) (release func()) {
+func prepare(t *testing.T, dir string) {
 	t.Helper()
-	release, err := Prepare(dir)
-	if err != nil {
+	if err := Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(release)
-	return release
-}
-
-func TestAFolderIsOneRunsUntilItIsReleased(t *testing.T) {
-	dir := t.TempDir()
-	release := prepare(t, dir)
-	if err := Write(dir, sample()); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Prepare(dir)
-	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--report") {
-		t.Errorf("a second run gets %v", err)
-	}
-	if got := names(t, dir); !reflect.DeepEqual(got, []string{"junit.xml", "report.json", "summary.md"}) {
-		t.Errorf("after the second run the folder holds %q", got) // the first one's report, and no lock's file
-	}
-	prepare(t, t.TempDir()) // another folder is free
-	release()
-	prepare(t, dir)
 }
 
 func TestWrittenReportReadsBack(t *testing.T) {
@@ -117,7 +95,7 @@ func TestPrepareRefusesWhatItCannotWriteTo(t *testing.T) {
 		"/proc/self":                 "cannot be written to",
 		kept:                         "cannot be removed",
 	} {
-		_, err := Prepare(dir)
+		err := Prepare(dir)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--report") {
 			t.Errorf("Prepare(%s) gives %v, want an error with %q and the flag to use", dir, err, want)
 		}

@@ -82,6 +82,10 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	return r, report.Write(o.Report, r)
 }
 
+// Grace bounds the clean-up of a run that is interrupted: what has not ended by itself by then is ended. The cases' clean-ups are
+// bounded too; they take a second where microVMs are native.
+const Grace = 3 * time.Minute
+
 // outcome is what came of one lab.
 type outcome struct {
 	cases   []report.Case
@@ -125,7 +129,7 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 	lo := o.Lab
 	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, append(os.Environ(), fault.Env+"="+string(o.Fault)), "/"
 	lo.Stdout, lo.Stderr = events, &words
-	lo.Grace = 3 * time.Minute // the step's own clean-ups are bounded
+	lo.Grace = Grace
 	res, err := start(ctx, again, lo)
 	events.Close()
 	following.Wait()
@@ -140,6 +144,13 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 		reason = err.Error()
 	case res.ExitCode != 0:
 		reason = strings.TrimSpace(fmt.Sprintf("the step exited with code %d: %s", res.ExitCode, words.String()))
+	}
+	if ctx.Err() != nil && res.Removed != "" {
+		how := "its cases cleaned up after themselves"
+		if err != nil {
+			how = "its cases' own clean-up was cut short"
+		}
+		p.Note("%s: %s; removed %s", strings.TrimSpace("lab "+name), how, res.Removed)
 	}
 	out.problem = reason
 	if broke, ok := errors.AsType[breachError](context.Cause(ctx)); ok {

@@ -50,7 +50,7 @@ func (p *process) Start(ctx context.Context) error {
 		r.Close()
 		return context.Canceled
 	}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.EndWithParent = w, &p.stderr, true
+	p.cmd.Stdout, p.cmd.Stderr = w, &p.stderr
 	if p.running, err = proc.Start(context.Background(), p.cmd); err != nil {
 		r.Close()
 		return err

@@ -190,7 +190,7 @@ func firstLine(ctx context.Context, argv []string) string {
 		return ""
 	}
 	defer r.Close()
-	p, err := proc.Start(ctx, proc.Cmd{Argv: argv, Stdout: w, EndWithParent: true})
+	p, err := proc.Start(ctx, proc.Cmd{Argv: argv, Stdout: w})
 	w.Close()
 	if err != nil {
 		return ""
@@ -265,7 +265,7 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 		_, _ = unix.Write(2, []byte("fake: no more\n")) // os.Stderr is the library's by now, and may not reach the host in time
 		os.Exit(9)
 	}
-	cmd := proc.Cmd{Argv: start.GetArgv(), Env: os.Environ(), Dir: start.GetWorkdir(), Stdin: s.In, Stdout: s.Out, Stderr: s.Err, RawStderr: true, EndWithParent: true}
+	cmd := proc.Cmd{Argv: start.GetArgv(), Env: os.Environ(), Dir: start.GetWorkdir(), Stdin: s.In, Stdout: s.Out, Stderr: s.Err, RawStderr: true}
 	for _, env := range []map[string]string{r.Env, start.GetEnvironment()} {
 		for k, v := range env {
 			cmd.Env = append(cmd.Env, k+"="+v)
@@ -282,7 +282,7 @@ func (f *Fake) Exec(ctx context.Context, start *pb.ExecStart, s driver.Streams) 
 	}
 	run := ctx
 	if f.Fault == CancelIgnored {
-		run, cmd.EndWithParent = context.WithoutCancel(ctx), false
+		run = context.WithoutCancel(ctx)
 	}
 	p, err := proc.Start(run, cmd)
 	if err != nil {
