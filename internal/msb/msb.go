@@ -276,9 +276,7 @@ func (c *Client) cmd(args []string) proc.Cmd {
 	if env == nil {
 		env = os.Environ()
 	}
-	return proc.Cmd{
-		Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home),
-	}
+	return proc.Cmd{Argv: append([]string{c.Path}, args...), Env: append(env[:len(env):len(env)], "MSB_HOME="+c.Home)}
 }
 
 func (c *Client) run(ctx context.Context, operation string, args ...string) (proc.Result, error) {

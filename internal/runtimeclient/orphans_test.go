@@ -113,6 +113,7 @@ func host() {
 
 // The host is killed while a command runs: the runtime and the command end, also where the runtime ignores signals.
 func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
+	temporary := shortTempDir(t)
 	for _, fault := range []runtimefake.Fault{"", runtimefake.OutlivesHost} {
 		out, w := io.Pipe()
 		p, err := proc.Start(bounded(t), proc.Cmd{Argv: []string{self(t)}, Stdout: w,
@@ -121,6 +122,10 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Stop)
+		go func() {
+			_, err := p.Wait()
+			w.CloseWithError(errors.Join(errors.New("the host ended"), err))
+		}()
 		var pids [2]int
 		buffer := make([]byte, 0, 64)
 		for strings.Count(string(buffer), "\n") < 2 {
@@ -143,6 +148,15 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 		for _, pid := range pids {
 			ended(t, pid)
 		}
+	}
+	// The folders of their sockets are there still, and go with the next one's start.
+	sockets := filepath.Join(temporary, "prt-*")
+	if left, _ := filepath.Glob(sockets); len(left) == 0 {
+		t.Error("the killed hosts had no folder: this test shows nothing")
+	}
+	start(t, command(t, "")).Close()
+	if left, _ := filepath.Glob(sockets); len(left) > 0 {
+		t.Errorf("%q were left", left)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"dagger/parity/internal/owned"
 	"dagger/parity/internal/proc"
 	pb "dagger/parity/internal/runtimeproto"
 )
@@ -46,7 +47,7 @@ type Runtime struct {
 
 	client  *plugin.Client
 	process *process
-	sockets string // the folder of the runtime's socket
+	sockets *owned.Folder // of the runtime's socket
 	close   sync.Once
 }
 
@@ -91,7 +92,12 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 	p := &process{cmd: proc.Cmd{Argv: append([]string{c.Path}, c.Args...), Dir: c.Dir}}
 	r := &Runtime{process: p}
 	var err error
-	if r.sockets, err = os.MkdirTemp("", "rt"); err != nil { // a short name: the path of a socket may not be long
+	folder := os.TempDir()
+	if len(folder) > maxTempDir {
+		folder = "/tmp"
+	}
+	_, _ = owned.Clean(folder, socketPrefix, nil) // what killed hosts left
+	if r.sockets, err = owned.Make(folder, socketPrefix); err != nil {
 		return nil, &StartError{Command: p.cmd.Argv, Why: NotStarted, Err: fmt.Errorf("a folder for its socket: %w", err)}
 	}
 	r.client = plugin.NewClient(&plugin.ClientConfig{
@@ -101,7 +107,7 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 		StartTimeout:     c.StartDeadline,
 		Logger:           hclog.NewNullLogger(),
 		SkipHostEnv:      true,
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: r.sockets},
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: r.sockets.Path},
 		GRPCDialOptions:  []grpc.DialOption{grpc.WithInitialWindowSize(pb.FlowWindow), grpc.WithInitialConnWindowSize(pb.FlowWindow)},
 		SyncStdout:       &p.stderr, // what a runtime prints once the handshake is over belongs to its diagnostics
 		SyncStderr:       &p.stderr,
@@ -191,9 +197,9 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 	case cause != nil:
 		e.Why, e.Err = TooSlow, fmt.Errorf("expected a handshake on standard output within %s, seen none", c.StartDeadline)
 	case ended && !spoke:
-		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected a handshake on standard output, seen none: %w", how), ""
+		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected a handshake on standard output, seen none: %w", how), own(how, e.Stderr)
 	case r.Calls != nil && ended:
-		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected an answer of Info: %w", how), ""
+		e.Why, e.Err, e.Stderr = Crashed, fmt.Errorf("expected an answer of Info: %w", how), own(how, e.Stderr)
 	case r.Calls != nil && r.Info == nil && unreachable(err):
 		e.Why = BadHandshake
 	case r.Calls != nil && r.Info != nil && r.Info.GetApiMajor() != pb.APIMajor:
@@ -210,6 +216,15 @@ func (r *Runtime) startError(ctx context.Context, c Command, err error) error {
 		}
 	}
 	return e
+}
+
+// own gives the last words of a runtime, unless the error of its end has them.
+func own(how error, words string) string {
+	var has *proc.Error
+	if errors.As(how, &has) {
+		return ""
+	}
+	return words
 }
 
 // PID is the process id of the runtime.
@@ -244,6 +259,12 @@ func (r *Runtime) awaitCrash() (error, bool) {
 	return r.process.crashed()
 }
 
+// The path of a socket may have 107 bytes. The library adds /plugin-dirN/pluginN to that of this folder, each N of up to 10 digits.
+const (
+	socketPrefix = "prt-"
+	maxTempDir   = 107 - len("/"+socketPrefix+"/plugin-dir"+"/plugin") - 3*10
+)
+
 // closeGrace is how long the polite way of ending a runtime may take.
 const closeGrace = 3 * time.Second
 
@@ -257,7 +278,7 @@ func (r *Runtime) Close() {
 		defer hung.Stop()
 		r.client.Kill()
 		_ = r.process.Kill(context.Background())
-		_ = os.RemoveAll(r.sockets)
+		_ = r.sockets.Remove()
 	})
 }
 

@@ -180,8 +180,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		c.StartDeadline = 500 * time.Millisecond
 		return c
 	}
-	temporary := t.TempDir()
-	t.Setenv("TMPDIR", temporary)
+	temporary := shortTempDir(t)
 	t.Cleanup(func() { // after the subtests
 		if left, _ := os.ReadDir(temporary); len(left) > 0 {
 			t.Errorf("%s was left, and %d more", left[0].Name(), len(left)-1)
@@ -196,7 +195,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		"not executable":       {notExecutable, runtimeclient.NotStarted, []string{"permission denied"}},
 		"no program":           {script("\x7fELF\x02\x01\x01"), runtimeclient.NotStarted, []string{"exec format error"}},
 		"crash":                {command(t, runtimefake.CrashBeforeHandshake), runtimeclient.Crashed, []string{"seen none", "exited with code 7", "fake: no room for another machine"}},
-		"silent exit":          {script("#!/bin/sh\nexit 0\n"), runtimeclient.Crashed, []string{"expected a handshake on standard output, seen none", "exited with code 0"}},
+		"silent exit":          {script("#!/bin/sh\necho no such command >&2\n"), runtimeclient.Crashed, []string{"expected a handshake on standard output, seen none", "exited with code 0", "no such command"}},
 		"no handshake":         {late(runtimefake.NoHandshake), runtimeclient.TooSlow, []string{"expected a handshake on standard output within 500ms"}},
 		"garbage":              {command(t, runtimefake.GarbageFirst), runtimeclient.BadHandshake, []string{"expected a handshake such as 1|1|unix|PATH|grpc|", "Welcome to the fake runtime!"}},
 		"garbage, then an end": {script("#!/bin/sh\necho nonsense; echo why >&2\n"), runtimeclient.BadHandshake, []string{`seen "nonsense"`, "why"}},
@@ -224,6 +223,28 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// shortTempDir is a TMPDIR in which there is room for a socket.
+func shortTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+// Where TMPDIR is too long for a socket, the runtime starts all the same.
+func TestStartWithALongTMPDIR(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+	start(t, command(t, ""))
 }
 
 func TestStartIsCancelled(t *testing.T) {
