@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"dagger/parity/fixtures/images"
 	"dagger/parity/internal/conformance"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/msb/msbtest"
 	"dagger/parity/internal/msbruntime"
@@ -23,9 +23,6 @@ import (
 	"dagger/parity/internal/runtimefake"
 	"dagger/parity/internal/runtimeserver"
 )
-
-// programs is a folder with the fake runtime (program) and Parity's own programs.
-var programs string
 
 // The tests run in a native lab: the stand-in for msb makes mounts and network links there. Those with real microVMs (microvm_test.go) are
 // in a lab already, and have this program for a runtime.
@@ -38,50 +35,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if programs = os.Getenv("PARITY_TEST_PROGRAMS"); programs != "" || os.Getenv(lab.EnvScratch) != "" {
-		flag.Parse()
-		_ = flag.Set("test.parallel", "8") // the faults are waited for more than computed
-		os.Exit(m.Run())
-	}
-	code, err := inLab()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the tests' lab:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func inLab() (int, error) {
-	cache, err := os.MkdirTemp("", "parity-conformance-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(cache)
-	bin := filepath.Join(cache, "bin")
-	build := exec.Command("go", "build", "-o", bin+"/", "dagger/parity/internal/runtimefake/program", "dagger/parity/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("%w: %s", err, out)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return 0, err
-	}
-	res, err := lab.Run(context.Background(), lab.Options{
-		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: append(os.Environ(), "PARITY_TEST_PROGRAMS="+bin), Dir: dir,
-		Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
-	})
-	return res.ExitCode, err
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // the faults are waited for more than computed
+	labtest.Main(m, "dagger/parity/internal/runtimefake/program", "dagger/parity/cmd/...")
 }
 
 func fake(t *testing.T, fault runtimefake.Fault) conformance.Options {
 	t.Helper()
 	return conformance.Options{Image: "image:1", Runtime: runtimeclient.Command{
-		Path: filepath.Join(programs, "program"), Args: []string{"serve"},
+		Path: filepath.Join(labtest.Programs(), "program"), Args: []string{"serve"},
 		Env: append(os.Environ(), runtimefake.EnvState+"="+t.TempDir(), runtimefake.EnvFault+"="+string(fault)),
 	}}
 }
@@ -137,10 +99,10 @@ func TestARuntimeThatIsRight(t *testing.T) {
 // The reference runtime, over the stand-in for msb.
 func TestParityRuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "msb") // parity is the stand-in when it is called so
-	if err := os.Symlink(filepath.Join(programs, "parity"), path); err != nil {
+	if err := os.Symlink(filepath.Join(labtest.Programs(), "parity"), path); err != nil {
 		t.Fatal(err)
 	}
-	parityRuntime(t, filepath.Join(programs, "parity-runtime"), msbtest.NewClient(t, path), conformance.Options{})
+	parityRuntime(t, filepath.Join(labtest.Programs(), "parity-runtime"), msbtest.NewClient(t, path), conformance.Options{})
 }
 
 // parityRuntime holds the reference runtime to everything, over an msb.

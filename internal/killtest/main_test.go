@@ -1,7 +1,6 @@
 package killtest
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,52 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/report"
 )
 
-// envPrograms names the folder with Parity's programs, inside of the tests' lab.
-const envPrograms = "PARITY_TEST_PROGRAMS"
-
 // The tests run in a native lab.
-func TestMain(m *testing.M) {
-	lab.Reexec()
-	if os.Getenv(envPrograms) != "" {
-		os.Exit(m.Run())
-	}
-	code, err := inLab()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the tests' lab:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func inLab() (int, error) {
-	cache, err := os.MkdirTemp("", "parity-killtest-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(cache)
-	bin := filepath.Join(cache, "bin")
-	build := exec.Command("go", "build", "-o", bin+"/", "dagger/parity/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("%w: %s", err, out)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return 0, err
-	}
-	res, err := lab.Run(context.Background(), lab.Options{
-		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: append(os.Environ(), envPrograms+"="+bin), Dir: dir,
-		Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
-	})
-	return res.ExitCode, err
-}
+func TestMain(m *testing.M) { labtest.Main(m, "dagger/parity/cmd/...") }
 
 // world is this machine as a test has it: folders of its own for all that a run writes, and all else that it could write to watched.
 type world struct {
@@ -71,7 +30,7 @@ type world struct {
 var shared = []string{"/tmp", "/var/tmp", "/run", "/dev/shm"}
 
 var cover = sync.OnceValue(func() error {
-	keep := []string{os.Getenv(lab.EnvScratch), os.Getenv(envPrograms)}
+	keep := []string{os.Getenv(lab.EnvScratch), labtest.Programs()}
 	for _, dir := range shared {
 		if err := coverFolder(dir, keep); err != nil {
 			return fmt.Errorf("cover %s: %w", dir, err)
@@ -165,7 +124,7 @@ func (w *world) removeReport(t *testing.T) {
 
 // program gives the path of one of Parity's programs.
 func program(name string) string {
-	return filepath.Join(os.Getenv(envPrograms), name)
+	return filepath.Join(labtest.Programs(), name)
 }
 
 // command gives a run of parity that is not started yet.

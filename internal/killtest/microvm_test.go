@@ -3,7 +3,6 @@
 package killtest
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,13 +11,6 @@ import (
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/step"
 )
-
-// In a lab that somebody else made, PARITY_BIN is the folder with the programs.
-func init() {
-	if dir := os.Getenv("PARITY_BIN"); dir != "" && os.Getenv(envPrograms) == "" {
-		os.Setenv(envPrograms, dir)
-	}
-}
 
 // TestMicroVMRunKilledLeavesNothing kills three runs with real microVMs: before one boots, while one runs, and while one that was stopped
 // boots again. It is built with the tag microvm and runs in a lab, with PARITY_BIN set; scripts/test does so.

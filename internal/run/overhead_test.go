@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"dagger/parity/fixtures/images"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
@@ -32,10 +32,8 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Fatal(err)
 	}
 	programs := b.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", programs+"/", "dagger/parity/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
+	if err := labtest.Build(programs, "dagger/parity/cmd/..."); err != nil {
+		b.Fatal(err)
 	}
 	real := msb.PinnedRelease().Path(cache)
 	decision, err := lab.Decide(b.Context(), lab.Auto, lab.Checks{

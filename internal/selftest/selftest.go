@@ -39,9 +39,9 @@ type Selection struct {
 // Whole is the whole plan on the stand-in.
 func Whole(repeat int) Selection { return Selection{Rows: Plan(), Whole: true, Repeat: repeat} }
 
-// OnReal is the handful of the plan's rows that run on real microVMs too.
+// OnReal is the handful of the plan's rows that run on real microVMs too, with the built-in provider.
 func OnReal() Selection {
-	return Selection{Rows: slices.DeleteFunc(Plan(), func(r Row) bool { return !r.Real }), Real: true}
+	return Selection{Rows: slices.DeleteFunc(rows(), func(r Row) bool { return !r.Real }), Real: true}
 }
 
 // Only keeps the rows whose fault's name holds the text.

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/run"
 )
@@ -68,10 +68,8 @@ func TestTheListOfFaultsIsUpToDate(t *testing.T) {
 func options(t *testing.T) Options {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+"/", "dagger/parity/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := labtest.Build(dir, "dagger/parity/cmd/..."); err != nil {
+		t.Fatal(err)
 	}
 	tools, err := run.FindTools(t.Context(), run.ToolOptions{Cache: t.TempDir(), StandIn: true, Programs: dir, External: true, Folder: t.TempDir()})
 	if err != nil {

@@ -1,7 +1,6 @@
 package standin_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/standin"
 )
 
@@ -20,35 +20,7 @@ func TestMain(m *testing.M) {
 	if standin.Called(os.Args[0]) {
 		os.Exit(standin.Main(os.Args[1:]))
 	}
-	if os.Getenv(lab.EnvScratch) != "" {
-		os.Exit(m.Run())
-	}
-	code, err := inLab()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the tests' lab:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func inLab() (int, error) {
-	cache, err := os.MkdirTemp("", "parity-standin-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(cache)
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return 0, err
-	}
-	res, err := lab.Run(context.Background(), lab.Options{
-		KVM: lab.Native, Argv: append([]string{self}, os.Args[1:]...), Env: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr, Cache: cache,
-	})
-	return res.ExitCode, err
+	labtest.Main(m)
 }
 
 // program gives the path of the stand-in, as an msb that has the fault.
