@@ -73,10 +73,16 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 		line("MISSING", "root", "run as root: the lab makes namespaces and mounts")
 	}
 
+	folder, err := os.MkdirTemp("", "parity-doctor-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(folder)
+	o.External, o.Folder = true, folder
 	tools, toolErr := run.FindTools(ctx, o)
 	programs := lab.Prerequisite{Name: "programs"}
 	if toolErr == nil {
-		programs.Found = fmt.Sprintf("MicroSandbox %s (%s), parity-probe, parity-agent", tools.MicroSandbox.Version, tools.MicroSandbox.Pin)
+		programs.Found = fmt.Sprintf("MicroSandbox %s (%s), parity-probe, parity-agent, parity-runtime", tools.MicroSandbox.Version, tools.MicroSandbox.Pin)
 	} else {
 		programs.Next = toolErr.Error()
 		_, statErr := os.Stat(msb.PinnedRelease().Path(o.Cache))

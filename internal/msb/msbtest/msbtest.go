@@ -28,7 +28,7 @@ import (
 
 // NewClient gives a client of the msb executable at path, with an empty MSB_HOME on the lab's scratch space. At the test's end its
 // sandboxes are removed.
-func NewClient(t *testing.T, path string) *msb.Client {
+func NewClient(t testing.TB, path string) *msb.Client {
 	t.Helper()
 	scratch := os.Getenv(lab.EnvScratch)
 	if scratch == "" {
