@@ -99,8 +99,11 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"doctor --microsandbox=", `--microsandbox "": the value is empty`},
 		{"lab --report= -- true", `--report "": the value is empty`},
 		{"lab --net= -- true", `--net "": the value is empty`},
-		{"egress --provider docker", `unknown provider "docker"; known are builtin, external`},
-		{"egress --provider external", "the provider external is known, but it is not there yet; use builtin"},
+		{"egress --provider docker", `unknown provider "docker"; known are builtin, external, both`},
+		{"egress --provider builtin --external-provider p.yaml", "--external-provider goes with --provider external or both"},
+		{"egress --standin --microsandbox /x", "--standin and --microsandbox exclude each other"},
+		{"selftest --only no-such-fault", "docs/faults.md lists them"},
+		{"selftest --repeat 0", "--repeat 0"},
 		{"egress --kvm yes", `--kvm "yes": expected auto, native or emulated`},
 		{"egress --microsandbox-sha256 00", "--microsandbox-sha256 goes with --microsandbox"},
 		{"egress --microsandbox /nonexistent", "/nonexistent/bin/msb"},
@@ -312,7 +315,10 @@ func TestDoctorNamesWhatIsMissingAndTheWayToGetIt(t *testing.T) {
 
 func TestListPrintsTheCatalogue(t *testing.T) {
 	res := parity(t, nil, "list")
-	want := []string{"contract/builtin/cli", "egress/builtin/public", "egress/builtin/deny"}
+	want := []string{
+		"contract/builtin/cli", "contract/external/cli", "egress/builtin/public", "egress/builtin/deny", "egress/external/public",
+		"egress/external/deny", "parity/egress",
+	}
 	for _, id := range want {
 		if !strings.Contains(res.stdout, id+"\n") {
 			t.Errorf("the list lacks %s", id)
