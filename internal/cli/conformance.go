@@ -11,13 +11,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/conformance"
+	"dagger/parity/internal/lab"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/run"
 )
 
 func conformanceCommand() *cobra.Command {
 	var o conformance.Options
 	var list, inJSON bool
 	var timeout time.Duration
+	var reportFolder string
 	c := &cobra.Command{
 		Use:   "conformance --runtime FILE --image REFERENCE",
 		Short: "Hold an external runtime to Runtime Protocol v1, one named check for each rule",
@@ -38,6 +43,9 @@ Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was
 			if o.Runtime.Path == "" || o.Image == "" {
 				return usageErrorf("--runtime and --image: both are needed; see %s --help", c.CommandPath())
 			}
+			if err := refuseEmpty(c, "report"); err != nil {
+				return err
+			}
 			if o.Deadline < 0 || timeout <= 0 {
 				return usageErrorf("--check-timeout must not be negative, and --timeout must be above 0")
 			}
@@ -54,18 +62,62 @@ Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was
 				<-again
 				os.Exit(exitInconclusive) // the runtime ends with this process
 			}()
-			return conform(conformance.Run(ctx, o, func(r conformance.Result) { showCheck(r, inJSON) }))
+			if reportFolder != "" {
+				if err := report.Prepare(reportFolder); err != nil {
+					return usageErrorf("%w", err)
+				}
+			}
+			started := time.Now()
+			results, cleanup := conformance.Run(ctx, o, func(r conformance.Result) { showCheck(r, inJSON) })
+			if reportFolder != "" {
+				if err := writeConformance(reportFolder, o.Runtime.Path, started, results, cleanup); err != nil {
+					return err
+				}
+			}
+			return conform(results, cleanup)
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&o.Runtime.Path, "runtime", "", "the runtime's executable")
 	flags.StringArrayVar(&o.Runtime.Args, "arg", []string{"serve"}, "an argument of the runtime, in place of serve; may be given again")
 	flags.StringVar(&o.Image, "image", "", "an image that the runtime can run; it has /bin/sh, cat, kill, printf and sleep")
+	flags.StringVar(&reportFolder, "report", "", "folder for report.json, junit.xml and summary.md (default none)")
 	flags.BoolVar(&inJSON, "json", false, "print one JSON object a check")
 	flags.BoolVar(&list, "list", false, "print the checks, and check nothing")
 	flags.DurationVar(&o.Deadline, "check-timeout", 0, "deadline of each check (default 3m)")
 	flags.DurationVar(&timeout, "timeout", 30*time.Minute, "deadline for all of it")
 	return c
+}
+
+// writeConformance writes what became of the checks as a report with one case.
+func writeConformance(dir, runtime string, started time.Time, results []conformance.Result, cleanup error) error {
+	sum, err := run.HashFile(runtime)
+	if err != nil {
+		return err
+	}
+	plan := catalogue.Case{Scenario: "conformance", Provider: catalogue.External, Name: "runtime"}
+	for _, name := range conformance.Names() {
+		plan.Checks = append(plan.Checks, catalogue.Check{Name: name[0], Sentence: name[1]})
+	}
+	r := report.Report{Started: started, Elapsed: time.Since(started), Selected: []string{plan.ID()}, Head: report.Head{
+		RunID: run.NewRunID(), Parity: version(), KVM: os.Getenv(lab.EnvLab), KVMReason: "where this command was run",
+		Subject: report.Subject{Kind: "file", Name: filepath.Base(runtime), SHA256: sum},
+	}}
+	one := report.Case{ID: plan.ID(), RunID: r.Head.RunID, Started: started, Elapsed: r.Elapsed}
+	for _, k := range results {
+		check := report.Check{Name: k.Name, Verdict: report.Verdict(k.Verdict), Expected: k.Expected, Seen: k.Seen, Elapsed: k.Elapsed}
+		if check.Broke() {
+			check.Next = "docs/runtime-protocol.md has the rules"
+		}
+		one.Checks = append(one.Checks, check)
+	}
+	if cleanup != nil {
+		one.Problems = []string{"clean-up: " + cleanup.Error()}
+	}
+	one.Verdict = one.Judge()
+	r.Cases = []report.Case{one}
+	r.Problems = catalogue.Verify([]catalogue.Case{plan}, r)
+	return report.Write(dir, report.Conclude(r))
 }
 
 // showCheck prints a result as soon as it is there.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"dagger/parity/internal/conformance"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/runtimefake"
 )
 
@@ -38,6 +39,19 @@ func TestConformanceOfAWrongRuntime(t *testing.T) {
 	for _, want := range []string{"fail         Exec: standard error is apart\n", `expected "out" as stdout, and "err" as stderr`, `seen     "outerr" as stdout, and "" as stderr`} {
 		if r.code != 1 || !strings.Contains(r.stdout, want) {
 			t.Errorf("code %d, no %q in\n%s%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+	// The report names each rule, and the one that is broken.
+	dir := filepath.Join(t.TempDir(), "report")
+	r = conform(t, runtimefake.ExecMergesStderr, "--report", dir)
+	got, err := report.Read(dir)
+	if err != nil || r.code != 1 || got.ExitCode != 1 || got.Verdict != report.Fail || len(got.Problems) > 0 || len(got.Cases) != 1 ||
+		len(got.Cases[0].Checks) != len(conformance.Names()) {
+		t.Fatalf("code %d, %v, %+v", r.code, err, got)
+	}
+	for _, k := range got.Cases[0].Checks {
+		if k.Verdict == report.Fail != (k.Name == "Exec: standard error is apart") {
+			t.Errorf("%s: %s", k.Name, k.Verdict)
 		}
 	}
 	// What stands on the start is not reached, and that is no pass.

@@ -45,7 +45,7 @@ type usedProgram struct {
 func (t Tools) changed() []string {
 	var problems []string
 	for _, p := range t.used {
-		now, err := hashFile(p.path)
+		now, err := HashFile(p.path)
 		const next = "run again, and leave the program alone until the run has ended"
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s %s had the SHA-256 %s when the run began, and cannot be read any more (%v): "+
@@ -201,7 +201,7 @@ func checkProgram(path string) (string, error) {
 	if err := checkFormat(f); err != nil {
 		return "", fmt.Errorf("%s %w", path, err)
 	}
-	return hashFile(path)
+	return HashFile(path)
 }
 
 // checkFormat checks that the kernel can run f: a program for this machine, or a script whose interpreter is there. The error goes
@@ -242,7 +242,8 @@ func checkFormat(f *os.File) error {
 	return fmt.Errorf("is neither a program nor a script, it begins with %.24q: %s", head, expected)
 }
 
-func hashFile(path string) (string, error) {
+// HashFile gives the SHA-256 of a file in hex.
+func HashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
