@@ -22,14 +22,14 @@ func sound(selected []Case) report.Report {
 }
 
 func TestVerify(t *testing.T) {
-	// Case 1 is egress/builtin/public; its check 3 is created workspace/up.
+	// Case 1 is egress/builtin/public; its check 4 is created workspace/up.
 	for what, test := range map[string]struct {
 		damage func(*report.Report)
 		want   []string
 	}{
 		"a sound report": {func(*report.Report) {}, nil},
 		"a sound report of a failed case": {func(r *report.Report) {
-			r.Cases[1].Checks[3].Verdict, r.Cases[1].Verdict = report.Fail, report.Fail
+			r.Cases[1].Checks[4].Verdict, r.Cases[1].Verdict = report.Fail, report.Fail
 		}, nil},
 		"no run ID": {func(r *report.Report) {
 			r.Head.RunID = ""
@@ -53,23 +53,23 @@ func TestVerify(t *testing.T) {
 		"an older run's case": {func(r *report.Report) { r.Cases[1].RunID = "r0" }, []string{
 			`case egress/builtin/public has the run ID "r0", and this run has "r1": it is another run's result`,
 		}},
-		"a check is missing": {func(r *report.Report) { r.Cases[1].Checks = slices.Delete(r.Cases[1].Checks, 3, 4) }, []string{
+		"a check is missing": {func(r *report.Report) { r.Cases[1].Checks = slices.Delete(r.Cases[1].Checks, 4, 5) }, []string{
 			"case egress/builtin/public: check created workspace/up was planned once and is in the report 0 times",
 		}},
 		"a check is there twice": {func(r *report.Report) {
-			r.Cases[1].Checks = slices.Insert(r.Cases[1].Checks, 3, r.Cases[1].Checks[3])
+			r.Cases[1].Checks = slices.Insert(r.Cases[1].Checks, 4, r.Cases[1].Checks[4])
 		}, []string{"case egress/builtin/public: check created workspace/up was planned once and is in the report 2 times"}},
 		"a check was not planned": {func(r *report.Report) {
 			r.Cases[1].Checks = append(r.Cases[1].Checks, report.Check{Name: "extra", Verdict: report.Pass})
 		}, []string{"case egress/builtin/public: check extra was not planned"}},
 		"checks out of order": {func(r *report.Report) {
 			c := r.Cases[1].Checks
-			c[3], c[4] = c[4], c[3]
+			c[4], c[5] = c[5], c[4]
 		}, []string{"case egress/builtin/public: check created identity/state came where created workspace/up was planned"}},
 		"an unknown verdict": {func(r *report.Report) {
-			r.Cases[1].Checks[3].Verdict, r.Cases[1].Verdict = "skipped", report.Inconclusive
+			r.Cases[1].Checks[4].Verdict, r.Cases[1].Verdict = "skipped", report.Inconclusive
 		}, []string{`case egress/builtin/public: check created workspace/up has the unknown verdict "skipped"`}},
-		"a verdict that does not follow": {func(r *report.Report) { r.Cases[1].Checks[3].Verdict = report.Fail }, []string{
+		"a verdict that does not follow": {func(r *report.Report) { r.Cases[1].Checks[4].Verdict = report.Fail }, []string{
 			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 37 checks and 0 problems`,
 		}},
 		"a pass with a problem": {func(r *report.Report) { r.Cases[1].Problems = []string{"clean-up failed"} }, []string{
