@@ -31,6 +31,9 @@ type Bench struct {
 	Workspaces string // a folder for the workspaces' folders
 	Source     string // the SOURCE by which the subject adds the case's provider
 
+	// Served tells how often the external provider's runtime was asked for; nil for the built-in provider.
+	Served func() int
+
 	asked []string // the ids of the workspaces that the subject was asked to bring up
 }
 
@@ -78,7 +81,7 @@ func NewBench(ctx context.Context, e Env, provider string, r *Recorder, dir stri
 		return nil, err
 	}
 	b.Subject = subject.CLI{Argv: e.Subject, Home: home}
-	b.Source, err = e.source(provider, dir, c)
+	b.Source, b.Served, err = e.source(provider, dir, c)
 	return b, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"dagger/parity/fixtures/artifacts"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/reference/manifest"
 )
 
 // External is an external provider as the cases of a lab add it: its runtime is served to the subject from the lab itself.
@@ -24,26 +25,33 @@ const BuiltinSource = "microsandbox"
 
 // source gives the SOURCE by which the subject adds the provider of a case. For an external one that is a provider.yaml, whose runtime
 // is served until the case ends.
-func (e Env) source(provider, dir string, c *Cleanup) (string, error) {
+//
+// served tells how often the runtime was asked for; it is nil for the built-in provider.
+func (e Env) source(provider, dir string, c *Cleanup) (source string, served func() int, err error) {
 	if provider != catalogue.External {
-		return BuiltinSource, nil
+		return BuiltinSource, nil, nil
 	}
 	content, err := os.ReadFile(e.External.Runtime)
 	if err != nil {
-		return "", fmt.Errorf("the external provider's runtime: %w", err)
+		return "", nil, fmt.Errorf("the external provider's runtime: %w", err)
 	}
-	manifest, err := os.ReadFile(e.External.Manifest)
+	text, err := os.ReadFile(e.External.Manifest)
 	if err != nil {
-		return "", fmt.Errorf("the external provider's manifest: %w", err)
-	}
-	if !bytes.Contains(manifest, []byte(e.External.URL)) {
-		return "", fmt.Errorf("the external provider's manifest %s does not have the URL %s as it stands", e.External.Manifest, e.External.URL)
+		return "", nil, fmt.Errorf("the external provider's manifest: %w", err)
 	}
 	server, err := artifacts.Start(netip.MustParseAddrPort("127.0.0.1:0"), "runtime", content)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	c.Add("the artifact server", func(context.Context) error { return server.Close() })
+	text = bytes.ReplaceAll(text, []byte(e.External.URL), []byte(server.URL()))
+	m, err := manifest.Parse(text)
+	if err != nil {
+		return "", nil, fmt.Errorf("the external provider's manifest: %w", err)
+	}
+	if _, b, err := m.Runtime("linux", "amd64"); err != nil || b.URL != server.URL() {
+		return "", nil, fmt.Errorf("the external provider's manifest has the runtime at %s in another spelling: write the URL as it is (%v)", e.External.URL, err)
+	}
 	file := filepath.Join(dir, "provider.yaml")
-	return file, os.WriteFile(file, bytes.ReplaceAll(manifest, []byte(e.External.URL), []byte(server.URL())), 0o644)
+	return file, server.Requests, os.WriteFile(file, text, 0o644)
 }

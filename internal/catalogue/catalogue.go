@@ -76,10 +76,10 @@ func New(contract []Check) Catalogue {
 	}
 	for _, p := range providers {
 		all = append(all, Case{
-			Scenario: "egress", Provider: p, Name: "public", Weight: 3, Checks: egressChecks(false),
+			Scenario: "egress", Provider: p, Name: "public", Weight: 3, Checks: egressChecks(p, false),
 			Promise: "A workspace without a network policy reaches a public address, before and after a restart and a recreation.",
 		}, Case{
-			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Checks: egressChecks(true),
+			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Checks: egressChecks(p, true),
 			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
 		})
 	}

@@ -1,7 +1,7 @@
 package catalogue
 
 // egressChecks are the checks of an egress case in the order in which they are evaluated.
-func egressChecks(deny bool) []Check {
+func egressChecks(provider string, deny bool) []Check {
 	checks := []Check{
 		{"", "fixture/link", "The link that stands for the way out is up, with the endpoint's address on it and a default route."},
 		{"", "fixture/endpoint", "The endpoint answers the host on its literal address."},
@@ -10,10 +10,10 @@ func egressChecks(deny bool) []Check {
 	}
 	if deny {
 		checks = append(checks, Check{"", "workspace/control",
-			"The control workspace, whose egress is not denied, came up and opens an SSH session."})
+			"The control workspace, whose egress is not denied, came up, and an SSH session opens to it and to no other guest."})
 	}
 	for _, phase := range []string{Created, Restarted, Recreated} {
-		for _, check := range egressPhase(phase, deny) {
+		for _, check := range egressPhase(provider, phase, deny) {
 			check.Phase = phase
 			checks = append(checks, check)
 		}
@@ -22,7 +22,7 @@ func egressChecks(deny bool) []Check {
 		"At the end the endpoint holds exactly the receipts that the case expects, and no stranger's."})
 }
 
-func egressPhase(phase string, deny bool) []Check {
+func egressPhase(provider, phase string, deny bool) []Check {
 	var checks []Check
 	add := func(name, sentence string) { checks = append(checks, Check{Name: name, Sentence: sentence}) }
 
@@ -34,6 +34,9 @@ func egressPhase(phase string, deny bool) []Check {
 		Restarted: "The subject started the stopped workspace and says so.",
 		Recreated: "The subject recreated the workspace and says so.",
 	}[phase])
+	if provider == External && phase == Created {
+		add("runtime", "The subject has fetched the external provider's runtime from where its manifest has it.")
+	}
 	add("identity/state", "MicroSandbox says Running after up, before anything has entered the guest.")
 	switch phase {
 	case Restarted:

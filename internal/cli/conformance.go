@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,10 +36,11 @@ Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if list {
+				out := bufio.NewWriter(os.Stdout)
 				for _, check := range conformance.Names() {
-					fmt.Fprintf(os.Stdout, "%s\n    %s\n", check[0], check[1])
+					fmt.Fprintf(out, "%s\n    %s\n", check[0], check[1])
 				}
-				return nil
+				return out.Flush()
 			}
 			if o.Runtime.Path == "" || o.Image == "" {
 				return usageErrorf("--runtime and --image: both are needed; see %s --help", c.CommandPath())

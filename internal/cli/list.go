@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 
@@ -16,16 +17,17 @@ func listCommand() *cobra.Command {
 		Short: "Print the catalogue: every case, and what it promises",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
+			out := bufio.NewWriter(os.Stdout)
 			for _, c := range step.Catalogue() {
-				fmt.Fprintf(os.Stdout, "%s\n    %s\n", c.ID(), c.Promise)
+				fmt.Fprintf(out, "%s\n    %s\n", c.ID(), c.Promise)
 				if !checks {
 					continue
 				}
 				for _, k := range c.Checks {
-					fmt.Fprintf(os.Stdout, "    %-10s %-24s %s\n", k.Phase, k.Name, k.Sentence)
+					fmt.Fprintf(out, "    %-10s %-24s %s\n", k.Phase, k.Name, k.Sentence)
 				}
 			}
-			return nil
+			return out.Flush() // which gives the first error of writing
 		},
 	}
 	c.Flags().BoolVar(&checks, "checks", false, "print each case's checks too")

@@ -22,13 +22,14 @@ import (
 
 // selftestFlags are the flags of the self-test.
 type selftestFlags struct {
-	report   string
-	only     string
-	repeat   int
-	parallel int
-	real     bool
-	kvm      string
-	markdown bool
+	report      string
+	only        string
+	repeat      int
+	repeatGiven bool
+	parallel    int
+	real        bool
+	kvm         string
+	markdown    bool
 }
 
 func selftestCommand() *cobra.Command {
@@ -46,6 +47,7 @@ environment lacks something.`,
 			if err := cmp.Or(refuseEmpty(c, "report", "only", "kvm"), refuseBelow(c, limit{"repeat", 1, "", "a run without a fault is part of the self-test"}, limit{"parallel", 1, "", "the runs need a lab"})); err != nil {
 				return err
 			}
+			f.repeatGiven = c.Flags().Changed("repeat")
 			if f.markdown {
 				return selftest.Markdown(os.Stdout, selftest.Plan())
 			}
@@ -55,7 +57,7 @@ environment lacks something.`,
 	flags := c.Flags()
 	flags.StringVar(&f.report, "report", "parity-selftest", "folder for report.json, junit.xml and summary.md, and below it a report of each run with a fault")
 	flags.StringVar(&f.only, "only", "", "run only the faults whose name holds this text")
-	flags.IntVar(&f.repeat, "repeat", 20, "how often the cases run without a fault")
+	flags.IntVar(&f.repeat, "repeat", 20, "how often the cases run without a fault; with --only they do not, unless it is given")
 	flags.IntVar(&f.parallel, "parallel", 0, "runs side by side (default one for each processor)")
 	flags.BoolVar(&f.real, "real", false, "run a handful of the faults on real microVMs instead of the stand-in")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "with --real: auto, native or emulated")
@@ -70,6 +72,9 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	}
 	if f.only != "" {
 		selection = selection.Only(f.only)
+		if !f.repeatGiven {
+			selection.Repeat = 0
+		}
 	}
 	mode, err := lab.ParseKVM(f.kvm)
 	switch {

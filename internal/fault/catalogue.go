@@ -43,6 +43,8 @@ const (
 // The faults of the reference CLI. Catalogue describes each.
 const (
 	ProviderAddFails        Fault = "provider-add-fails"
+	ExternalIgnored         Fault = "external-ignored"
+	DenyForgotten           Fault = "deny-forgotten"
 	ProviderDeleteFails     Fault = "provider-delete-fails"
 	ListPrintsText          Fault = "list-prints-text"
 	ListOmitsUID            Fault = "list-omits-uid"
@@ -144,6 +146,8 @@ func Catalogue() []Entry {
 		{CreateFails, StandIn, "No sandbox can be created."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
+		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},
+		{DenyForgotten, Reference, "An up that does not name the option that denies egress makes the workspace anew without it."},
 		{ProviderDeleteFails, Reference, "A provider cannot be deleted."},
 		{ListPrintsText, Reference, "The list of workspaces is text where JSON is due."},
 		{ListOmitsUID, Reference, "The list of workspaces has no uids."},

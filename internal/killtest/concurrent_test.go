@@ -19,7 +19,7 @@ func TestFourRunsAtOncePassAndCleanTouchesNoneOfThem(t *testing.T) {
 	reports := make([]string, 4)
 	for i := range reports {
 		reports[i] = filepath.Join(w.report, fmt.Sprint(i))
-		runs = append(runs, start(t, w.command("egress", "--standin", "--report", reports[i])))
+		runs = append(runs, start(t, w.command("egress", "--standin", "--provider", "builtin", "--report", reports[i])))
 	}
 	done := make(chan struct{})
 	var cleaning sync.WaitGroup
@@ -41,7 +41,7 @@ func TestFourRunsAtOncePassAndCleanTouchesNoneOfThem(t *testing.T) {
 	})
 	runs[0].awaitSaid(t, "started  KVM native")
 	// Two runs cannot write one report: the second one is refused, and the first one goes on.
-	if out, err := w.command("contract", "--standin", "--report", reports[0]).CombinedOutput(); err == nil || !strings.Contains(string(out), "another run that has not ended writes its report") {
+	if out, err := w.command("contract", "--standin", "--provider", "builtin", "--report", reports[0]).CombinedOutput(); err == nil || !strings.Contains(string(out), "another run that has not ended writes its report") {
 		t.Errorf("a second run took the report's folder of one that is alive: %v, %s", err, out)
 	}
 	ids := map[string]bool{}
@@ -80,7 +80,7 @@ func TestCleanPrintsEachThingThatItRemoved(t *testing.T) {
 	}
 	w.plantDecoys(t)
 	before := w.look(t)
-	r := start(t, w.command("contract", "--standin", "--report", w.report))
+	r := start(t, w.command("contract", "--standin", "--provider", "builtin", "--report", w.report))
 	r.awaitSaid(t, "contract/builtin/cli  started")
 	r.kill()
 	want := w.left(t, "lab-*", "run-*")

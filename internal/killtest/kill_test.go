@@ -97,17 +97,17 @@ func moments(t *testing.T) []moment {
 func TestRunKilledAtAnyStepLeavesNothingOnceTheNextOneHasPassed(t *testing.T) {
 	w := newWorld(t)
 	w.plantDecoys(t)
-	w.passes(t, "contract", "--standin", "--report", w.report)
+	w.passes(t, "contract", "--standin", "--provider", "builtin", "--report", w.report)
 	before := w.look(t)
 	for i, m := range moments(t) {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
 			w.killAt(t, m, i%2 == 0)
 			// The contract is the shortest run, and cleans as any other does.
-			w.passes(t, "contract", "--standin", "--report", w.report)
+			w.passes(t, "contract", "--standin", "--provider", "builtin", "--report", w.report)
 			w.unchanged(t, before)
 		})
 	}
-	w.passes(t, "egress", "--standin", "--report", w.report)
+	w.passes(t, "egress", "--standin", "--provider", "builtin", "--report", w.report)
 	w.unchanged(t, before)
 }
 
@@ -118,7 +118,7 @@ func (w *world) killAt(t *testing.T, m moment, alone bool) {
 	const attempts = 10
 	for range attempts {
 		begin, await := m.watch(t, w)
-		r := begin(t, w.command(m.scenario, "--standin", "--report", w.report))
+		r := begin(t, w.command(m.scenario, "--standin", "--provider", "builtin", "--report", w.report))
 		await(t, r)
 		if alone {
 			r.kill()
@@ -139,7 +139,7 @@ func (w *world) killAt(t *testing.T, m moment, alone bool) {
 func TestRunWhoseLabIsKilledSaysSoAndLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	before := w.look(t)
-	r := startOnTerminal(t, w.command("egress", "--standin", "--report", w.report))
+	r := startOnTerminal(t, w.command("egress", "--standin", "--provider", "builtin", "--report", w.report))
 	r.awaitSaid(t, "egress/builtin/deny created workspace/up")
 	boxes := childrenOf(t, r.cmd.Process.Pid)
 	if len(boxes) == 0 {

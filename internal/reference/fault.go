@@ -34,6 +34,9 @@ func misbehave(ctx context.Context, c *cobra.Command, args []string, run runFunc
 		if fault.On(fault.ProviderAddFails) {
 			return errors.New("the provider cannot be added (PARITY_FAULT)")
 		}
+		if fault.On(fault.ExternalIgnored) {
+			args = []string{builtin}
+		}
 	case "provider delete":
 		if fault.On(fault.ProviderDeleteFails) {
 			return errors.New("the provider cannot be deleted (PARITY_FAULT)")
@@ -70,6 +73,10 @@ func misbehavingUp(ctx context.Context, c *cobra.Command, args []string, run run
 		return errors.Join(say(`{"outcome":"error","message":"the workspace cannot be brought up (PARITY_FAULT)"}`), &Exit{exitFailure})
 	case fault.On(fault.DenyDropped), fault.On(fault.DenyDroppedAtRecreation) && recreate:
 		if err := own.Replace([]string{blocked + "=false"}); err != nil {
+			return err
+		}
+	case fault.On(fault.DenyForgotten) && !denied && isKnown(c):
+		if err := errors.Join(own.Replace([]string{blocked + "=false"}), c.Flags().Set("recreate", "true")); err != nil {
 			return err
 		}
 	case fault.On(fault.UpFailsSilently), fault.On(fault.UpPrintsText):

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,6 +46,9 @@ agent:
 `, referenceURL, sum)
 }
 
+// blockEgress is the option with which the cases deny egress.
+const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
+
 // findExternal finds the external provider: the one that the source leads to (a file, a folder or a URL of a provider.yaml), else the
 // reference one. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
 func findExternal(ctx context.Context, source, runtimePath, folder string) (External, error) {
@@ -63,6 +67,12 @@ func findExternal(ctx context.Context, source, runtimePath, folder string) (Exte
 	m, _, err := manifest.Load(ctx, source, binaries.Download{}.Get)
 	if err != nil {
 		return fail(err)
+	}
+	if !m.Agent.Local {
+		return fail(errors.New("agent.local: expected true; a remote agent is not there yet"))
+	}
+	if _, known := m.Options[blockEgress]; !known {
+		return fail(fmt.Errorf("options: expected %s, with which the cases deny egress; add it to the manifest", blockEgress))
 	}
 	key, b, err := m.Runtime(runtime.GOOS, runtime.GOARCH)
 	if err != nil {

@@ -24,6 +24,7 @@ func sumOf(content string) string {
 func manifestOf(url, sum string) string {
 	return fmt.Sprintf(`name: mine
 extra: {kept: as it is}
+options: {MICROSANDBOX_BLOCK_EGRESS: {default: "false"}}
 agent:
   local: true
   driver: external
@@ -100,14 +101,16 @@ func TestABadProviderIsABadOption(t *testing.T) {
 		manifest string
 		want     []string
 	}{
-		"another checksum":  {manifestOf(s.URL+"/runtime", wrong), []string{wrong, right}},
-		"a short checksum":  {manifestOf(s.URL+"/runtime", right[:63]), []string{right[:63]}},
-		"no checksum":       {manifestOf(s.URL+"/runtime", ""), []string{"checksum"}},
-		"a missing runtime": {manifestOf(s.URL+"/none", right), []string{"404", "/none"}},
-		"no program":        {manifestOf(s.URL+"/text", sumOf("not a program")), []string{"runtime"}},
-		"no runtime for us": {strings.Replace(manifestOf(s.URL+"/runtime", right), "amd64", "arm64", 1), []string{"amd64"}},
-		"not a manifest":    {"- a\n- b\n", []string{"provider.yaml"}},
-		"not YAML":          {"a: [", []string{"provider.yaml"}},
+		"another checksum":      {manifestOf(s.URL+"/runtime", wrong), []string{wrong, right}},
+		"a short checksum":      {manifestOf(s.URL+"/runtime", right[:63]), []string{right[:63]}},
+		"no checksum":           {manifestOf(s.URL+"/runtime", ""), []string{"checksum"}},
+		"a missing runtime":     {manifestOf(s.URL+"/none", right), []string{"404", "/none"}},
+		"no program":            {manifestOf(s.URL+"/text", sumOf("not a program")), []string{"runtime"}},
+		"no runtime for us":     {strings.Replace(manifestOf(s.URL+"/runtime", right), "amd64", "arm64", 1), []string{"amd64"}},
+		"a remote agent":        {strings.Replace(manifestOf(s.URL+"/runtime", right), "local: true", "local: false", 1), []string{"agent.local"}},
+		"no way to deny egress": {strings.Replace(manifestOf(s.URL+"/runtime", right), "BLOCK_EGRESS", "OTHER", 1), []string{"MICROSANDBOX_BLOCK_EGRESS"}},
+		"not a manifest":        {"- a\n- b\n", []string{"provider.yaml"}},
+		"not YAML":              {"a: [", []string{"provider.yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "p.yaml")

@@ -86,6 +86,9 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	r.Problems = append(r.Problems, o.Tools.changed()...)
 	r.Elapsed = time.Since(r.Started)
 	r.Problems = append(r.Problems, catalogue.Verify(o.Cases, r)...)
+	if o.Fault != "" && len(r.Problems) == 0 && report.Conclude(r).Verdict == report.Pass {
+		r.Problems = append(r.Problems, fmt.Sprintf("the fault %s was asked for (%s), and nothing showed it: these cases cannot tell", o.Fault, fault.Env))
+	}
 	slices.Sort(r.Problems)
 	r.Problems = slices.Compact(r.Problems) // labs that were ended for one reason say it once
 	r = report.Conclude(r)

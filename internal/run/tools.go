@@ -163,6 +163,9 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions) error {
 	if err != nil {
 		return err
 	}
+	if self, err := HashFile(t.Self); strings.Contains(version, "standin") || err == nil && self == sum {
+		return fmt.Errorf("%s is Parity's stand-in for msb, and no MicroSandbox: ask for it with --standin", t.MSB)
+	}
 	t.MicroSandbox = report.MicroSandbox{Version: version, SHA256: sum, Pin: pin}
 	return nil
 }

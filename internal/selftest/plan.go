@@ -198,6 +198,11 @@ func rows() []Row {
 
 		breaks(fault.ProviderAddFails, fails(cli, "", "provider add: adds a provider")),
 		breaks(fault.ProviderAddFails, inBoth(fails, "", "provider")...),
+		alone(Row{
+			Fault: fault.ExternalIgnored, Patience: 1, Cases: []string{"egress/external/public", "egress/external/deny"},
+			Trips: []Trip{fails("egress/external/public", created, "runtime"), fails("egress/external/deny", created, "runtime")},
+		}),
+		breaks(fault.DenyForgotten, fails(deny, restarted, "identity/created-at")),
 		breaks(fault.ProviderDeleteFails, fails(cli, "", "provider delete: succeeds, and again with --ignore-not-found"), problem(cli)),
 		breaks(fault.ListPrintsText, fails(cli, "", "workspace list: JSON array")),
 		breaks(fault.ListPrintsText, inBoth(fails, created, "identity/state")...),
@@ -226,7 +231,7 @@ func rows() []Row {
 		breaks(fault.SSHOutputsMixed, fails(cli, "", "workspace ssh: stdout and stderr apart")),
 		breaks(fault.SSHStdioNoise, fails(cli, "", "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)")),
 		breaks(fault.SSHStdioNoise, unclear(public, created, "ssh"), unclear(deny, "", "workspace/control")),
-		breaks(fault.SSHElsewhere, inBoth(fails, created, "identity/same-boot")...),
+		breaks(fault.SSHElsewhere, fails(public, created, "identity/same-boot"), unclear(deny, "", "workspace/control")),
 		breaks(fault.SSHToDeniedFails, unclear(deny, created, "ssh")),
 		breaks(fault.DenyRefused, fails(deny, created, "workspace/up")),
 		onReal(breaks(fault.DenyDropped, fails(deny, created, "policy"))),

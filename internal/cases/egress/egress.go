@@ -139,7 +139,31 @@ func (s *scenario) newControl(c *cases.Cleanup) (*guest, error) {
 	if _, err := s.bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
 		return nil, err
 	}
-	return s.enter(ctx, controlID, c)
+	w, err := s.bench.Subject.Find(ctx, controlID)
+	if err != nil {
+		return nil, err
+	}
+	box, err := s.bench.MSB.Inspect(ctx, subject.VMName(w.UID))
+	if err != nil {
+		return nil, err
+	}
+	if _, f := judgePolicy(box, false, s.endpoint.Addr()); f.Verdict != report.Pass {
+		return nil, fmt.Errorf("its policy is not the default one: %s", f.Seen)
+	}
+	g, err := s.enter(ctx, controlID, c)
+	if err != nil {
+		return nil, err
+	}
+	var boot probe.BootID
+	if err := s.readBootID(g, &boot); err != nil {
+		return nil, err
+	}
+	if there, err := s.bootOf(box.Name, boot); err != nil {
+		return nil, err
+	} else if there != boot.BootID {
+		return nil, fmt.Errorf("SSH enters another guest (boot ID %s in %s) than the sandbox %s (boot ID %s)", boot.BootID, boot.Hostname, box.Name, there)
+	}
+	return g, nil
 }
 
 // phase runs the checks of one phase.
@@ -151,6 +175,9 @@ func (s *scenario) phase(phase string) {
 		s.Check(phase, "workspace/stop", s.stop)
 	}
 	s.Check(phase, "workspace/up", func() cases.Finding { return s.up(phase) })
+	if s.provider == catalogue.External && phase == catalogue.Created {
+		s.Check(phase, "runtime", s.fetched)
+	}
 	var box msb.Sandbox
 	s.Check(phase, "identity/state", func() (f cases.Finding) {
 		box, f = s.inspect(msb.StatusRunning)
@@ -196,6 +223,15 @@ func (s *scenario) phase(phase string) {
 	s.bootIDs = append(s.bootIDs, boot.BootID)
 }
 
+// fetched shows that the subject has fetched the external runtime: else it may run the workspace with its own driver.
+func (s *scenario) fetched() cases.Finding {
+	n := s.bench.Served()
+	if n == 0 {
+		return cases.Broken("", "nobody asked for it", "the subject did not use the provider that it was given")
+	}
+	return cases.Passed(report.Count(n, "request"))
+}
+
 func (s *scenario) stop() cases.Finding {
 	err := s.bounded(stopDeadline, func(ctx context.Context) error { return s.bench.Subject.Stop(ctx, targetID) })
 	if err != nil {
@@ -207,7 +243,7 @@ func (s *scenario) stop() cases.Finding {
 
 func (s *scenario) up(phase string) cases.Finding {
 	o := subject.UpOptions{ID: targetID, Recreate: phase == catalogue.Recreated}
-	if s.deny {
+	if s.deny && phase != catalogue.Restarted { // a restart must keep what the workspace was made with, without being told again
 		o.ProviderOptions = map[string]string{"MICROSANDBOX_BLOCK_EGRESS": "true"}
 	}
 	up := func(ctx context.Context) error {
@@ -363,23 +399,29 @@ func (s *scenario) sameBoot(target *guest, atStart probe.BootID, sandbox string)
 		return cases.Broken("boot ID "+atStart.BootID, "boot ID "+now.BootID, "the guest was booted during the phase: what its probes saw is of two boots")
 	}
 	seen := fmt.Sprintf("boot ID %s in %s", now.BootID, now.Hostname)
-	if now.Hostname == sandbox { // MicroSandbox names a guest by its sandbox
-		return cases.Passed(seen)
-	}
-	// A guest can have another name, as a long one is cut. MicroSandbox itself then says which boot is the sandbox's.
-	var own proc.Result
-	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		own, err = s.bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)
-		return err
-	})
+	there, err := s.bootOf(sandbox, now)
 	if err != nil {
 		return cases.Unclear("", err.Error(), "MicroSandbox's own exec could not be asked: run it again")
 	}
-	if there := strings.TrimSpace(string(own.Stdout)); there != now.BootID {
+	if there != now.BootID {
 		return cases.Broken(fmt.Sprintf("boot ID %s, which MicroSandbox's own exec sees in %s", there, sandbox), seen,
 			"the subject's SSH enters another guest than the one that it was asked for")
 	}
 	return cases.Passed(seen)
+}
+
+// bootOf gives the boot ID of a sandbox, to hold against the one that was read over SSH. MicroSandbox names a guest by its sandbox, so
+// one of that name is believed; one of another name, as a long one is cut, is asked for by MicroSandbox's own exec.
+func (s *scenario) bootOf(sandbox string, overSSH probe.BootID) (id string, err error) {
+	if overSSH.Hostname == sandbox {
+		return overSSH.BootID, nil
+	}
+	var own proc.Result
+	err = s.bounded(guestDeadline, func(ctx context.Context) (err error) {
+		own, err = s.bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)
+		return err
+	})
+	return strings.TrimSpace(string(own.Stdout)), err
 }
 
 const nextGuest = "the guest could not be asked: run it again, and see the check ssh"
