@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +19,11 @@ import (
 )
 
 // The tests run in a native lab.
-func TestMain(m *testing.M) { labtest.Main(m, "dagger/parity/cmd/...") }
+func TestMain(m *testing.M) {
+	// What this process ignores, its children ignore too, as under nohup. What it asks for has its default for them.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	labtest.Main(m, "dagger/parity/cmd/...")
+}
 
 // world is this machine as a test has it: folders of its own for all that a run writes, and all else that it could write to watched.
 type world struct {

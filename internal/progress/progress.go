@@ -28,6 +28,7 @@ type Progress struct {
 	now      func() time.Time
 
 	quit    chan struct{} // closed by Close
+	ending  sync.Once
 	ticking sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows and writing
@@ -132,14 +133,12 @@ func (p *Progress) Note(format string, args ...any) {
 
 // Close removes the progress line. What comes after it is printed as plain lines. It may be called more than once.
 func (p *Progress) Close() {
+	p.ending.Do(func() { close(p.quit) })
+	p.ticking.Wait() // the last tick is followed to its end
 	p.mu.Lock()
-	if !p.closed {
-		p.closed = true
-		close(p.quit)
-	}
+	defer p.mu.Unlock()
+	p.closed = true
 	p.print("")
-	p.mu.Unlock()
-	p.ticking.Wait()
 }
 
 // detailIndent is where the lines below an event's line begin.

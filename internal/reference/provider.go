@@ -25,6 +25,9 @@ const builtin = "microsandbox"
 // readManifest reads the manifest that a SOURCE leads to, and gives the source in a form that does not depend on the working folder.
 func readManifest(ctx context.Context, source string) (m *manifest.Manifest, from string, err error) {
 	m, from, err = manifest.Load(ctx, source, binaries.Download{}.Get)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("expected %q, the built-in provider, or a file, a folder or a URL of a %s: %w", builtin, manifest.FileName, err)
+	}
 	if err == nil {
 		err = served(m)
 	}

@@ -36,7 +36,7 @@ func Prepare(dir string) error {
 	}
 	for _, name := range []string{JSONFile, JUnitFile, SummaryFile} {
 		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-			return fmt.Errorf("%s in the report folder %s is a folder; remove it, or %s", name, dir, other)
+			return fmt.Errorf("an older run's report cannot be removed: %s in %s is a folder; remove it, or %s", name, dir, other)
 		}
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("an older run's report cannot be removed: %w; remove it, or %s", err, other)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -65,6 +66,9 @@ func findExternal(ctx context.Context, source, runtimePath, folder string) (Exte
 		return e, fmt.Errorf("%w --external-provider %q: %w", ErrOption, source, err)
 	}
 	m, _, err := manifest.Load(ctx, source, binaries.Download{}.Get)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("expected a file, a folder or a URL of a %s: %w", manifest.FileName, err)
+	}
 	if err != nil {
 		return fail(err)
 	}

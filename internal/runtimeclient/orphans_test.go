@@ -145,6 +145,7 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 		if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+		<-p.Done() // until then it holds its folder
 		for _, pid := range pids {
 			ended(t, pid)
 		}

@@ -2,9 +2,7 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,9 +22,6 @@ func Load(ctx context.Context, source string, get func(context.Context, string) 
 			source = filepath.Join(source, FileName)
 		}
 		text, err = os.ReadFile(source)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("expected a file, a folder or a URL of a %s: %w", FileName, err)
 	}
 	if err != nil {
 		return nil, source, fmt.Errorf("provider source: %w", err)
