@@ -178,7 +178,7 @@ func rows() []Row {
 		breaks(fault.DenyLeaks, fails(deny, created, "no-leak")),
 		breaks(fault.PolicyNotActive, fails(deny, created, "policy")),
 		breaks(fault.PolicyLooser, fails(deny, created, "policy")),
-		breaks(fault.PolicyOfUnknownShape, inBoth(unclear, created, "policy")...),
+		breaks(fault.PolicyOfUnknownShape, unclear(public, created, "policy"), unclear(deny, "", "workspace/control")),
 		externally(breaks(fault.StatusUnknown, unclear(public, created, "identity/state"), unclear(deny, "", "workspace/control")),
 			fails(public, created, "workspace/up"), unclear(deny, "", "workspace/control")),
 		breaks(fault.NoCreationTime, inBoth(unclear, restarted, "identity/created-at")...),
