@@ -107,7 +107,7 @@ func writeConformance(dir, runtime string, started time.Time, results []conforma
 	}}
 	one := report.Case{ID: plan.ID(), RunID: r.Head.RunID, Started: started, Elapsed: r.Elapsed}
 	for _, k := range results {
-		check := report.Check{Name: k.Name, Verdict: report.Verdict(k.Verdict), Expected: k.Expected, Seen: k.Seen, Elapsed: k.Elapsed}
+		check := report.Check{Name: k.Name, Verdict: k.Verdict, Expected: k.Expected, Seen: k.Seen, Elapsed: k.Elapsed}
 		if check.Broke() {
 			check.Next = "docs/runtime-protocol.md has the rules"
 		}

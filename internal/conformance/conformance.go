@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/runtimeclient"
 	pb "dagger/parity/internal/runtimeproto"
 )
@@ -24,15 +25,15 @@ type Options struct {
 	Duplex   int           // how many bytes go both ways at once; 0 means 12 MiB, which is more than all between the two ends can hold
 }
 
-// Verdict is what became of a check.
-type Verdict string
+// Verdict is what became of a check, as in a report.
+type Verdict = report.Verdict
 
-// The verdicts.
+// The verdicts. A run that was ended before the check was leaves it inconclusive.
 const (
-	Pass         Verdict = "pass"
-	Fail         Verdict = "fail"
-	Inconclusive Verdict = "inconclusive" // the run was ended before the check was
-	NotReached   Verdict = "not reached"  // it stands on a check that did not pass
+	Pass         = report.Pass
+	Fail         = report.Fail
+	Inconclusive = report.Inconclusive
+	NotReached   = report.NotReached
 )
 
 // Result is a check and what became of it.
