@@ -92,7 +92,10 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		return cases.Passed(e.Addr().String())
 	})
 	s.Check("", "fixture/image", func() cases.Finding {
-		b, err := cases.NewBench(s.Ctx, s.Env, s.Provider, s.Recorder, dir, c)
+		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, dir, cases.Surroundings{}, c)
+		if err == nil {
+			err = b.LoadImage(s.Ctx)
+		}
 		if err != nil {
 			return cases.Unclear("", err.Error(), "see `parity doctor`, and the free space of the lab's scratch disk (--disk)")
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -25,14 +26,13 @@ func asked(t *testing.T, fakeSubject, fakeMSB string) *Workspace {
 		}
 		return path
 	}
-	home, err := subject.NewHome(subject.Home{Dir: filepath.Join(dir, "home"), Path: os.Getenv("PATH")})
+	r := cases.NewRecorder(t.Context(), catalogue.Case{}, "run", func(report.Event) {})
+	env := cases.Env{RunID: "run", MSB: write("msb", fakeMSB), Subject: []string{write("subject", fakeSubject)}}
+	b, err := cases.NewBench(env, catalogue.Builtin, r, dir, cases.Surroundings{}, &cases.Cleanup{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Workspace{Ctx: t.Context(), ID: "target", Bench: &cases.Bench{
-		Subject: subject.CLI{Argv: []string{write("subject", fakeSubject)}, Home: home},
-		MSB:     &msb.Client{Path: write("msb", fakeMSB), Home: dir},
-	}}
+	return &Workspace{Ctx: t.Context(), ID: "target", Bench: b}
 }
 
 const (
@@ -115,7 +115,6 @@ func TestAnUpThatFailsOnlyOnceIsInconclusive(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := asked(t, "if [ -e \"$HOME/asked\" ]; then "+test.then+"; else touch \"$HOME/asked\"; "+test.first+"; fi", test.msb)
-			s.Bench.Workspaces = t.TempDir()
 			if f := s.up(subject.UpOptions{ID: "target"}); f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
 				t.Errorf("%+v; want %s, seen %q", f, test.want, test.seen)
 			}
