@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,7 +175,7 @@ began=$(date +%%s%%N)
 				args[len(args)-1] = ref
 			}
 		case "exec":
-			args = append(args[:4:4], "--", "/bin/true")
+			args = append(slices.Clone(args[:slices.Index(args, "--")+1]), "/bin/true")
 		case "stop", "start", "remove":
 		default:
 			continue
@@ -188,9 +189,13 @@ began=$(date +%%s%%N)
 		KVM: kvm, Argv: []string{"sh", "-c", loop.String()}, Env: os.Environ(), Dir: "/", Stdout: &out, Stderr: &out, Cache: cache,
 	})
 	var millis int64
-	if _, scanErr := fmt.Sscanf(out.String(), "took %d", &millis); err != nil || res.ExitCode != 0 || scanErr != nil {
+	_, took, _ := strings.Cut(out.String(), "took ")
+	if strings.Contains(out.String(), "failed: ") {
+		b.Errorf("the shell loop: %s", out.String())
+	}
+	if _, scanErr := fmt.Sscan(took, &millis); err != nil || res.ExitCode != 0 || scanErr != nil {
 		b.Fatalf("the shell loop: %v, exit code %d, %q", err, res.ExitCode, out.String())
 	}
-	b.Logf("operations of the shell loop: %v", counts)
+	b.Logf("the shell loop took %d ms: %v", millis, counts)
 	return time.Duration(millis) * time.Millisecond
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/subject"
 )
@@ -23,7 +24,11 @@ func (w *Workspace) Blame(err error) cases.Finding {
 		!errors.Is(err, context.DeadlineExceeded) {
 		return cases.Unclear("", err.Error(), "the subject could not be run: run it again")
 	}
-	return cases.Broken("", err.Error(), advice(err))
+	next := advice(err)
+	if w.Provider == catalogue.External {
+		next += ", and `parity conformance` the provider's runtime alone (docs/runtime-protocol.md)"
+	}
+	return cases.Broken("", err.Error(), next)
 }
 
 // broken says which of the case's fixtures is broken, if any.

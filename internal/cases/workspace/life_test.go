@@ -97,6 +97,18 @@ func TestAdviceNamesTheSubjectsWordsOnlyWhereThereAreSome(t *testing.T) {
 	}
 }
 
+// An external provider's failure may be its runtime's.
+func TestAdviceNamesTheCheckOfTheRuntimeForAnExternalProvider(t *testing.T) {
+	for provider, want := range map[string]bool{catalogue.Builtin: false, catalogue.External: true} {
+		w := asked(t, "exit 3", inspects)
+		w.Provider = provider
+		_, err := w.Bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
+		if f := w.Blame(err); strings.Contains(f.Next, "parity conformance") != want {
+			t.Errorf("%s: %+v", provider, f)
+		}
+	}
+}
+
 // An `up` that fails once and then succeeds is no broken promise, and no pass either: MicroSandbox fails to boot now and then.
 func TestAnUpThatFailsOnlyOnceIsInconclusive(t *testing.T) {
 	const (
