@@ -254,9 +254,16 @@ func (c *Client) CopyIn(ctx context.Context, name, hostPath, guestPath string) e
 	return err
 }
 
-// Load puts the images of an archive, Docker's or OCI's, into the image store. Docker's tags are kept.
+// Load puts the images of an archive, Docker's or an OCI layout, into the image store, under the references that it has for them. A
+// reference that was another image's moves.
 func (c *Client) Load(ctx context.Context, archive string) error {
 	_, err := c.run(ctx, "load", "load", "--input", archive)
+	return err
+}
+
+// LoadAs is Load, and the archive's first image also gets the reference ref.
+func (c *Client) LoadAs(ctx context.Context, archive, ref string) error {
+	_, err := c.run(ctx, "load", "load", "--input", archive, "--tag", ref)
 	return err
 }
 

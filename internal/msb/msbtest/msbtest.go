@@ -85,6 +85,8 @@ func Run(t *testing.T, newClient func(*testing.T) *msb.Client) {
 		{"Identity", bench.identity},
 		{"Egress", bench.egress},
 		{"Deny", bench.deny},
+		{"Store", bench.store},
+		{"Image", bench.image},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(b, t) })
 	}
@@ -137,7 +139,12 @@ const guestProbe = "/opt/parity-probe"
 
 func (b bench) create(t *testing.T, c *msb.Client, name string, deny bool) {
 	t.Helper()
-	o := msb.CreateOptions{Name: name, Image: reference, CPUs: 1, MemoryMiB: 256, DenyEgress: deny,
+	b.createOf(t, c, name, reference, deny)
+}
+
+func (b bench) createOf(t *testing.T, c *msb.Client, name, image string, deny bool) {
+	t.Helper()
+	o := msb.CreateOptions{Name: name, Image: image, CPUs: 1, MemoryMiB: 256, DenyEgress: deny,
 		Copies: []msb.Copy{{Source: b.probe, Target: guestProbe}}}
 	if err := c.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
