@@ -26,6 +26,7 @@ type Env struct {
 	Emit    func(report.Event)
 
 	External External // the external provider, for the cases that have one
+	Docker   string   // the folder of the Docker Engine's programs, for the cases that have one
 
 	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64

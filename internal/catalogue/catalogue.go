@@ -83,6 +83,17 @@ func New(contract []Check) Catalogue {
 			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
 		})
 	}
+	for _, p := range providers {
+		for _, one := range []struct{ name, promise string }{
+			{ImageRegistry, "An image that only a registry has arrives in the guest whole, and so does its next version."},
+			{ImageDocker, "An image that only the Docker Engine has arrives in the guest whole, and so does its next version."},
+			{ImageFeature, "What a Dockerfile and a Dev Container Feature make of an image arrives in the guest whole, and so does its next version."},
+		} {
+			all = append(all, Case{
+				Scenario: "image-parity", Provider: p, Name: one.name, Weight: 5, Checks: imageParityChecks(p, one.name), Promise: one.promise,
+			})
+		}
+	}
 	return append(all, Comparisons(all)...)
 }
 

@@ -91,8 +91,12 @@ func TestSelect(t *testing.T) {
 		{"egress", "both", "contract/builtin/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
 		{"contract", "builtin", "contract/builtin/cli"},
 		{"contract", "both", "contract/builtin/cli contract/external/cli"},
-		{"all", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny"},
-		{"all", "both", "contract/builtin/cli contract/external/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
+		{"all", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny" +
+			" image-parity/builtin/registry image-parity/builtin/docker image-parity/builtin/feature"},
+		{"all", "both", "contract/builtin/cli contract/external/cli" +
+			" egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny" +
+			" image-parity/builtin/registry image-parity/builtin/docker image-parity/builtin/feature" +
+			" image-parity/external/registry image-parity/external/docker image-parity/external/feature parity/egress parity/image-parity"},
 	} {
 		got, err := catalogue().Select(test.scenario, []string{test.provider})
 		if err != nil || strings.Join(ids(got), " ") != test.want {
@@ -114,9 +118,9 @@ func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 		providers []string
 		want      string
 	}{
-		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress`},
-		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress`},
-		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress`},
+		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress, image-parity`},
+		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress, image-parity`},
+		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress, image-parity`},
 		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external, both`},
 		{"egress", []string{""}, `unknown provider ""; known are builtin, external, both`},
 		{"egress", nil, `no provider is named; known are builtin, external, both`},

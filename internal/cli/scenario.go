@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"dagger/parity/internal/cases/imageparity"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -44,6 +45,7 @@ func scenarioCommands() []*cobra.Command {
 var scenarioShort = map[string]string{
 	"contract":    "Check that the subject's command line keeps its contract",
 	"egress":      "Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation",
+	"image-parity": "Prove that an image of a registry, one that only Docker has, and a Dockerfile with a Feature arrive in the guest whole",
 	catalogue.All: "Run every scenario",
 }
 
@@ -101,6 +103,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
 	}
+	f.tools.Docker = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == imageparity.Scenario })
 	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
 	if f.tools.ExternalSource != "" && !f.tools.External {
 		return usageErrorf("--external-provider goes with --provider external or both")

@@ -216,7 +216,12 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 // Exec runs a command in a running sandbox and gives what it printed; its exit code is in the *proc.Error. It boots a sandbox that is
 // stopped, runs, and stops it again: look at the status first.
 func (c *Client) Exec(ctx context.Context, name string, argv []string, stdin io.Reader) (proc.Result, error) {
-	cmd := c.ExecCmd(name, argv)
+	return c.ExecAs(ctx, name, ExecOptions{}, argv, stdin)
+}
+
+// ExecAs is Exec with options.
+func (c *Client) ExecAs(ctx context.Context, name string, o ExecOptions, argv []string, stdin io.Reader) (proc.Result, error) {
+	cmd := c.ExecCmdAs(name, o, argv)
 	cmd.Stdin = stdin
 	return c.runCmd(ctx, "exec", cmd)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"dagger/parity/fixtures/docker"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/standin"
@@ -30,7 +31,8 @@ type Tools struct {
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
 
-	External *External // the external provider; nil where the run has none
+	External *External       // the external provider; nil where the run has none
+	Docker   docker.Programs // the Docker Engine's; empty where the run has none
 
 	used []usedProgram // those that the run stands on, as they were when it began
 }
@@ -70,6 +72,8 @@ type ToolOptions struct {
 	External       bool   // the run has cases of the external provider
 	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
 	Folder         string // an existing folder for what is made for it
+
+	Docker bool // the run has cases with a Docker Engine
 }
 
 // ErrOption is what an error about a program that the user named is.
@@ -116,6 +120,11 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.used = append(t.used, usedProgram{"parity-agent", t.Agent, sums[t.Agent]})
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
+	}
+	if o.Docker {
+		if t.Docker = docker.ProgramsIn(o.Cache); t.Docker.Check() != nil {
+			return t, fmt.Errorf("%w: %w", ErrTool, t.Docker.Check())
+		}
 	}
 	if o.External {
 		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
@@ -178,6 +187,9 @@ func (t Tools) stepArgv(runID string) []string {
 	}
 	if t.External != nil {
 		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-url", t.External.URL, "--external-runtime", t.External.Runtime)
+	}
+	if t.Docker != "" {
+		argv = append(argv, "--docker", string(t.Docker))
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)
