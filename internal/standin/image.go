@@ -78,6 +78,27 @@ func (s store) listImages() ([]map[string]any, error) {
 	return list, nil
 }
 
+// inspectImage is what `msb image inspect` prints, without what nobody here reads.
+func (s store) inspectImage(ref string) (map[string]any, error) {
+	refs, err := s.references()
+	if err != nil {
+		return nil, err
+	}
+	id, ok := refs[ref]
+	if !ok {
+		return nil, fmt.Errorf("image not found: %s", ref)
+	}
+	img, err := s.image(id)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"reference": ref, "digest": img.Digest, "size_bytes": img.SizeBytes, "layer_count": img.Layers,
+		"architecture": img.Architecture, "os": img.OS, "created_at": img.Created,
+		"config": map[string]any{"user": null(img.User), "working_dir": null(img.Workdir), "env": img.Env, "cmd": img.Cmd, "entrypoint": img.Entrypoint},
+	}, nil
+}
+
 // load puts the images of Docker's archive into the store and gives their references. A reference that was another image's moves.
 func (s store) load(archive string) ([]string, error) {
 	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cache error at %s: %w", archive, err) }

@@ -233,6 +233,11 @@ func commands() map[string]command {
 				loaded, err := s.load(input)
 				return done("Loaded", strings.Join(loaded, " "), err)
 			}},
+		"image inspect": {usage: "image inspect [OPTIONS] <REFERENCE>", operands: []string{"REFERENCE"}, flags: jsonOnly,
+			run: func(s store, args []string, out io.Writer) error {
+				v, err := s.inspectImage(args[0])
+				return inJSON(out, v, err)
+			}},
 		"image ls": {usage: "image ls [OPTIONS]", flags: jsonOnly,
 			run: func(s store, _ []string, out io.Writer) error {
 				v, err := s.listImages()
