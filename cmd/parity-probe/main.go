@@ -6,6 +6,7 @@
 //	parity-probe boot-id
 //	parity-probe marker write PATH VALUE
 //	parity-probe marker read PATH
+//	parity-probe tree [--below PATH]...
 //
 // It exits with 0 when it could report, whatever the outcome, with 1 when it could not, and with 2 on bad usage.
 package main
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"dagger/parity/internal/probe"
+	"dagger/parity/internal/tree"
 )
 
 // version is set at link time: -ldflags '-X main.version=...'.
@@ -31,6 +33,7 @@ const usage = `usage: parity-probe --version
        parity-probe boot-id
        parity-probe marker write PATH VALUE
        parity-probe marker read PATH
+       parity-probe tree [--below PATH]...
 `
 
 // usageError is what the caller did wrong.
@@ -69,23 +72,55 @@ func run(args []string) ([]byte, error) {
 	case len(args) == 3 && args[0] == "marker" && args[1] == "read" && path.IsAbs(args[2]):
 		m, err := probe.ReadMarker(args[2])
 		return m.Line(), err
+	case len(args) > 0 && args[0] == "tree":
+		return list(args[1:])
 	}
 	return nil, usageError("expected one of the commands below, with an absolute PATH; got " + strconv.Quote(strings.Join(args, " ")))
+}
+
+// flags calls set with each of a command's flags, given as --name VALUE or --name=VALUE.
+func flags(command string, args []string, set func(name, value string) error) error {
+	for len(args) > 0 {
+		name, value, ok := strings.Cut(args[0], "=")
+		if args = args[1:]; !ok {
+			if len(args) == 0 {
+				return usageError(command + ": expected a value after " + strconv.Quote(name))
+			}
+			value, args = args[0], args[1:]
+		}
+		if err := set(name, value); err != nil {
+			return usageError(command + ": " + name + ": " + err.Error())
+		}
+	}
+	return nil
+}
+
+var errUnknownFlag = errors.New("unknown flag")
+
+func list(args []string) ([]byte, error) {
+	var below []string
+	err := flags("tree", args, func(name, value string) error {
+		switch {
+		case name != "--below":
+			return errUnknownFlag
+		case !path.IsAbs(value):
+			return errors.New("expected an absolute path, got " + strconv.Quote(value))
+		}
+		below = append(below, value)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	entries, err := tree.OfFolder("/", below...)
+	return probe.Tree{Entries: entries}.Line(), err
 }
 
 func tcp(args []string) ([]byte, error) {
 	timeout := 20 * time.Second
 	var addr netip.AddrPort
 	var nonce string
-	for len(args) > 0 {
-		name, value, ok := strings.Cut(args[0], "=")
-		if args = args[1:]; !ok {
-			if len(args) == 0 {
-				return nil, usageError("tcp: expected a value after " + strconv.Quote(name))
-			}
-			value, args = args[0], args[1:]
-		}
-		var err error
+	err := flags("tcp", args, func(name, value string) (err error) {
 		switch name {
 		case "--address":
 			addr, err = netip.ParseAddrPort(value)
@@ -94,13 +129,13 @@ func tcp(args []string) ([]byte, error) {
 		case "--timeout":
 			timeout, err = time.ParseDuration(value)
 		default:
-			return nil, usageError("tcp: unknown flag " + strconv.Quote(name))
+			err = errUnknownFlag
 		}
-		if err != nil {
-			return nil, usageError("tcp: " + name + ": " + err.Error())
-		}
-	}
+		return err
+	})
 	switch {
+	case err != nil:
+		return nil, err
 	case !addr.IsValid() || addr.Port() == 0 || addr.Addr().Zone() != "":
 		return nil, usageError("tcp: --address must be a literal IP:PORT, without a zone")
 	case !fitNonce(nonce):

@@ -23,18 +23,33 @@ import (
 // providerName is the name under which a case adds the provider to the subject.
 const providerName = "parity"
 
-// Bench is what a case works with: the subject in a home of its own, MicroSandbox with a store of its own, and an image in it.
+// Bench is what a case works with: the subject in a home of its own, and MicroSandbox with a store of its own.
 type Bench struct {
 	Subject    subject.CLI
 	MSB        *msb.Client
-	Image      string // the reference of the image, in MicroSandbox's store
 	Workspaces string // a folder for the workspaces' folders
 	Source     string // the SOURCE by which the subject adds the case's provider
+
+	// Image is the reference of a plain image, which is in MicroSandbox's store once LoadImage was called.
+	Image string
+
+	// Write writes the folder of a workspace, which exists, before each up. Unless it is set, the folder gets a devcontainer.json with
+	// Image.
+	Write func(folder string) error
 
 	// Served tells how often the external provider's runtime was asked for; nil for the built-in provider.
 	Served func() int
 
-	asked []string // the ids of the workspaces that the subject was asked to bring up
+	dir    string // the case's folder
+	timed  func(string) func()
+	loaded bool     // Image is in MicroSandbox's store
+	asked  []string // the ids of the workspaces that the subject was asked to bring up
+}
+
+// Surroundings are what a subject finds around it besides its home.
+type Surroundings struct {
+	Environ []string // further entries of its environment, KEY=VALUE
+	Path    []string // folders of programs that come before those of this machine
 }
 
 // NewLink makes the link of a case in the lab's network and registers its removal.
@@ -47,10 +62,10 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 	return l, nil
 }
 
-// NewBench makes a Bench below dir for a case of a provider. When the case ends, every workspace is deleted by the subject, and whatever MicroSandbox still has
-// is removed.
-func NewBench(ctx context.Context, e Env, provider string, r *Recorder, dir string, c *Cleanup) (*Bench, error) {
-	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID}
+// NewBench makes a Bench below dir for a case of a provider. When the case ends, every workspace is deleted by the subject, and
+// whatever MicroSandbox still has is removed.
+func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundings, c *Cleanup) (*Bench, error) {
+	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID, dir: dir, timed: r.Timed}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
 	for _, folder := range []string{b.Workspaces, b.MSB.Home} {
 		if err := os.Mkdir(folder, 0o755); err != nil {
@@ -58,31 +73,39 @@ func NewBench(ctx context.Context, e Env, provider string, r *Recorder, dir stri
 		}
 	}
 	c.Add("MicroSandbox's sandboxes", b.removeAll)
-
-	done := r.Timed("image build")
-	img, err := images.Build(images.Spec{Nonce: Nonce("image")})
-	if err != nil {
+	b.Subject.Argv = e.Subject
+	b.Subject.Home = subject.Home{
+		MSBHome: b.MSB.Home, Extra: append(fault.Environ(), around.Environ...),
+		Path: strings.Join(append(append([]string{filepath.Dir(e.MSB)}, around.Path...), os.Getenv("PATH")), ":"),
+	}
+	var err error
+	if b.Subject.Home, err = b.NewHome("h"); err != nil {
 		return nil, err
 	}
-	archive := filepath.Join(dir, "image.tar")
+	b.Source, b.Served, err = e.source(provider, dir, c)
+	return b, err
+}
+
+// LoadImage builds the plain image and puts it into MicroSandbox's store, if it is not there.
+func (b *Bench) LoadImage(ctx context.Context) error {
+	if b.loaded {
+		return nil
+	}
+	done := b.timed("image build")
+	img, err := images.Build(images.Spec{Nonce: Nonce("image")})
+	if err != nil {
+		return err
+	}
+	archive := filepath.Join(b.dir, "image.tar")
 	if err := images.WriteDockerArchive(archive, b.Image, img); err != nil {
-		return nil, err
+		return err
 	}
 	done()
 	if err := b.MSB.Load(ctx, archive); err != nil {
-		return nil, err
+		return err
 	}
-	if err := os.Remove(archive); err != nil {
-		return nil, err
-	}
-
-	home, err := b.NewHome(filepath.Join(dir, "h"), e)
-	if err != nil {
-		return nil, err
-	}
-	b.Subject = subject.CLI{Argv: e.Subject, Home: home}
-	b.Source, b.Served, err = e.source(provider, dir, c)
-	return b, err
+	b.loaded = true
+	return os.Remove(archive)
 }
 
 // AddProvider has the subject add the provider of the workspaces.
@@ -90,13 +113,14 @@ func (b *Bench) AddProvider(ctx context.Context) error {
 	return b.Subject.ProviderAdd(ctx, b.Source, providerName, nil)
 }
 
-// NewHome makes a home for the subject below dir, with the case's MicroSandbox.
-func (b *Bench) NewHome(dir string, e Env) (subject.Home, error) {
-	return subject.NewHome(subject.Home{Dir: dir, MSBHome: b.MSB.Home, Path: filepath.Dir(e.MSB) + ":" + os.Getenv("PATH"), Extra: fault.Environ()})
+// NewHome makes a home for the subject in a folder of the case, like that of the Bench's own subject.
+func (b *Bench) NewHome(name string) (subject.Home, error) {
+	h := b.Subject.Home
+	h.Dir = filepath.Join(b.dir, name)
+	return subject.NewHome(h)
 }
 
-// Up writes the folder of the workspace o.ID, if need be, and has the subject bring the workspace up with the case's image. The
-// provider must have been added.
+// Up writes the folder of the workspace o.ID and has the subject bring the workspace up. The provider must have been added.
 func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, error) {
 	dir, err := b.workspaceDir(o.ID)
 	if err != nil {
@@ -109,22 +133,36 @@ func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, 
 	return b.Subject.Up(ctx, o)
 }
 
-// workspaceDir makes the folder of a workspace whose devcontainer.json names the case's image, if need be.
+// workspaceDir writes the folder of a workspace.
 func (b *Bench) workspaceDir(id string) (string, error) {
 	dir := filepath.Join(b.Workspaces, id)
-	config, err := json.Marshal(map[string]string{"image": b.Image})
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if b.Write != nil {
+		return dir, b.Write(dir)
+	}
+	return dir, WriteDevcontainer(dir, map[string]any{"image": b.Image})
+}
+
+// WriteDevcontainer writes the devcontainer.json of a workspace's folder.
+func WriteDevcontainer(folder string, content map[string]any) error {
+	text, err := json.Marshal(content)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, ".devcontainer"), 0o755); err != nil {
-		return "", err
+	if err := os.MkdirAll(filepath.Join(folder, ".devcontainer"), 0o755); err != nil {
+		return err
 	}
-	return dir, os.WriteFile(filepath.Join(dir, ".devcontainer", "devcontainer.json"), config, 0o644)
+	return os.WriteFile(filepath.Join(folder, ".devcontainer", "devcontainer.json"), text, 0o644)
 }
 
 // Healthy shows that MicroSandbox itself can boot a sandbox here, with nothing of the subject in it.
 func (b *Bench) Healthy(ctx context.Context) error {
 	const name = "parity-bare"
+	if err := b.LoadImage(ctx); err != nil {
+		return err
+	}
 	err := b.MSB.Create(ctx, msb.CreateOptions{Name: name, Image: b.Image, CPUs: 1, MemoryMiB: 256})
 	if err == nil {
 		err = b.MSB.Remove(ctx, name)

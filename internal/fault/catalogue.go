@@ -38,6 +38,18 @@ const (
 	ExternalOtherPeer          Fault = "external-other-peer"
 	LoadFails                  Fault = "load-fails"
 	CreateFails                Fault = "create-fails"
+	ImageByteFlipped           Fault = "image-byte-flipped"
+	ImageHardLinkBroken        Fault = "image-hard-link-broken"
+	ImageSetuidLost            Fault = "image-setuid-lost"
+	ImageOwnerLost             Fault = "image-owner-lost"
+	ImageSymlinkFollowed       Fault = "image-symlink-followed"
+	ImageDanglingLost          Fault = "image-dangling-lost"
+	ImageEmptyFolderLost       Fault = "image-empty-folder-lost"
+	ImageLongNameCut           Fault = "image-long-name-cut"
+	ImageWhiteoutIgnored       Fault = "image-whiteout-ignored"
+	ImageOpaqueIgnored         Fault = "image-opaque-ignored"
+	ImageEnvDropped            Fault = "image-env-dropped"
+	ImageUserDropped           Fault = "image-user-dropped"
 )
 
 // The faults of the reference CLI. Catalogue describes each.
@@ -144,6 +156,18 @@ func Catalogue() []Entry {
 		{ExternalOtherPeer, StandIn, "Connections of a sandbox that an external runtime made come from another address."},
 		{LoadFails, StandIn, "An image cannot be loaded."},
 		{CreateFails, StandIn, "No sandbox can be created."},
+		{ImageByteFlipped, StandIn, "One byte in the middle of an image's large file is another one."},
+		{ImageHardLinkBroken, StandIn, "The names of a hard-linked file of an image become files of their own."},
+		{ImageSetuidLost, StandIn, "The files of an image lose their setuid bit."},
+		{ImageOwnerLost, StandIn, "The files of an image become root's."},
+		{ImageSymlinkFollowed, StandIn, "A symbolic link of an image becomes the file that it leads to."},
+		{ImageDanglingLost, StandIn, "A symbolic link of an image that leads nowhere is left out."},
+		{ImageEmptyFolderLost, StandIn, "The empty folders of an image are left out."},
+		{ImageLongNameCut, StandIn, "Names of an image's files that have more than 100 bytes are cut off there."},
+		{ImageWhiteoutIgnored, StandIn, "What a later layer of an image removes stays."},
+		{ImageOpaqueIgnored, StandIn, "What a later layer of an image removes from a folder by making it opaque stays."},
+		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
+		{ImageUserDropped, StandIn, "An image's user is dropped."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
 		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},

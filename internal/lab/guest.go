@@ -3,7 +3,9 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +81,30 @@ func loadModule(path string) error {
 	}
 	if err := unix.FinitModule(int(f.Fd()), params, 0); err != nil && err != unix.EEXIST {
 		return fmt.Errorf("load kernel module %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// LoadModules loads kernel modules that a lab does not have from its start, with what they need, for a command in the lab: "bridge" and
+// "veth". A native lab has the kernel of its machine, which sees to its modules itself.
+func LoadModules(names ...string) error {
+	c, err := readGuestConfig()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // this is no emulated machine
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		paths, ok := c.OnDemand[name]
+		if !ok {
+			return fmt.Errorf("the emulated machine has no kernel module %s to load", name)
+		}
+		for _, path := range paths {
+			if err := loadModule(path); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

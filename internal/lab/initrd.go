@@ -18,11 +18,15 @@ var bootModules = []string{"virtio_pci", "virtio_console", "virtio_blk", "virtio
 // labModules are what is loaded once the root is there: KVM, and what the egress fixtures need.
 var labModules = []string{"kvm-amd", "tun", "dummy"}
 
+// onDemand are what LoadModules can load: what a Docker Engine needs.
+var onDemand = []string{"bridge", "veth"}
+
 // guestConfig is what the emulated machine is told, as a file in its initrd.
 type guestConfig struct {
-	Env     []string
-	Dir     string
-	Modules []string // paths of kernel modules, in the order in which they load
+	Env      []string
+	Dir      string
+	Modules  []string            // paths of kernel modules, in the order in which they load
+	OnDemand map[string][]string // likewise, of each module that is loaded once it is asked for
 }
 
 // Where things are in the emulated machine.
@@ -48,7 +52,13 @@ func writeInitrd(w io.Writer, j *job) error {
 	if err != nil {
 		return err
 	}
-	config, err := json.Marshal(guestConfig{Env: labEnv(j.Env, Emulated, guestScratch), Dir: j.Dir, Modules: later})
+	asked := map[string][]string{}
+	for _, name := range onDemand {
+		if asked[name], err = mods.resolve(name); err != nil {
+			return err
+		}
+	}
+	config, err := json.Marshal(guestConfig{Env: labEnv(j.Env, Emulated, guestScratch), Dir: j.Dir, Modules: later, OnDemand: asked})
 	if err != nil {
 		return err
 	}

@@ -99,10 +99,10 @@ func (s *scratch) remove() error {
 	if s.disk != nil {
 		s.disk.Close()
 	}
-	if s.folder != nil {
-		return s.folder.Remove()
+	if s.folder == nil {
+		return nil
 	}
-	return nil
+	return errors.Join(RemoveCgroup(cgroupOf(s.folder.Path)), s.folder.Remove())
 }
 
 // ScratchPrerequisite says whether a native lab's scratch folder can be in the cache folder: it takes user xattrs there. An emulated
@@ -126,7 +126,7 @@ func ScratchPrerequisite(cache string) Prerequisite {
 // Clean removes what labs of killed processes left in the cache folder, and nothing of a live one's: package owned says how it tells. It
 // gives what it removed.
 func Clean(cache string) ([]string, error) {
-	removed, err := owned.Clean(cache, scratchPrefix, nil)
+	removed, err := owned.Clean(cache, scratchPrefix, func(dir string) ([]string, error) { return nil, RemoveCgroup(cgroupOf(dir)) })
 	disks, _ := filepath.Glob(filepath.Join(cache, diskPrefix+"*"))
 	for _, path := range disks {
 		// It loses its name before anything is written to it. One that a live lab has just made may lose it here as well.

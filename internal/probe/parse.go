@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+
+	"dagger/parity/internal/tree"
 )
 
 // VersionArgs are the arguments by which the program reports its version.
@@ -26,6 +29,15 @@ func MarkerWriteArgs(path, value string) []string { return []string{"marker", "w
 
 // MarkerReadArgs are the arguments by which the program reports the marker at path (absolute).
 func MarkerReadArgs(path string) []string { return []string{"marker", "read", path} }
+
+// TreeArgs are the arguments by which the program lists the root file system: what is at and below the paths (absolute), or all of it.
+func TreeArgs(below ...string) []string {
+	args := []string{"tree"}
+	for _, path := range below {
+		args = append(args, "--below", path)
+	}
+	return args
+}
 
 // ParseVersion reads what the program printed for VersionArgs. Like all Parse functions it accepts exactly the one line that the
 // program of this version prints for some result; the error of anything else shows its first 200 bytes.
@@ -52,6 +64,16 @@ func ParseBootID(stdout []byte) (b BootID, err error) {
 func ParseMarker(stdout []byte) (m Marker, err error) {
 	err = parse("marker", stdout, &m, func() bool { return m.Path != "" && m.MountPoint != "" })
 	return m, err
+}
+
+// ParseTree reads what the program printed for TreeArgs; see ParseVersion.
+func ParseTree(stdout []byte) (t Tree, err error) {
+	err = parse("tree", stdout, &t, func() bool {
+		return !slices.ContainsFunc(t.Entries, func(e tree.Entry) bool {
+			return !strings.HasPrefix(e.Path, "/") || !slices.Contains(tree.Types, e.Type)
+		})
+	})
+	return t, err
 }
 
 // parse decodes stdout into result. Encoding the result again and comparing catches at once what encoding/json lets pass: unknown,

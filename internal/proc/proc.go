@@ -46,6 +46,8 @@ type Cmd struct {
 	Stderr io.Writer // the tail is kept for errors in any case; nil means captured into Result.Stderr
 
 	RawStderr bool // Stderr, an *os.File, is handed to the process as it is; errors then have no last words
+
+	Namespaces uintptr // CLONE_NEW* flags: what is made anew for the process. With CLONE_NEWPID, all that it starts ends with it
 }
 
 // Result is what a finished process left.
@@ -135,7 +137,7 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stdin = withTempDir(c.Env), c.Dir, c.Stdin
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: c.Namespaces}
 	p.cmd.WaitDelay = drain
 	if p.cmd.Stdout = c.Stdout; c.Stdout == nil {
 		p.stdout = &capped{}

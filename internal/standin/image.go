@@ -1,13 +1,11 @@
 package standin
 
 import (
-	"archive/tar"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"dagger/parity/internal/fault"
 )
@@ -57,6 +54,13 @@ func (s store) references() (map[string]string, error) {
 	return refs, err
 }
 
+// listed is what msb prints of an image under a reference.
+func (s store) listed(ref, id string) (map[string]any, error) {
+	img, err := s.image(id)
+	return map[string]any{"reference": ref, "digest": img.Digest, "size_bytes": img.SizeBytes, "layer_count": img.Layers,
+		"architecture": img.Architecture, "os": img.OS, "created_at": img.Created}, err
+}
+
 // listImages is what `msb image ls` prints.
 func (s store) listImages() ([]map[string]any, error) {
 	refs, err := s.references()
@@ -64,79 +68,125 @@ func (s store) listImages() ([]map[string]any, error) {
 		return nil, err
 	}
 	list := []map[string]any{}
-	for ref, id := range refs {
-		img, err := s.image(id)
+	for _, ref := range slices.Sorted(maps.Keys(refs)) {
+		line, err := s.listed(ref, refs[ref])
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, map[string]any{"reference": ref, "digest": img.Digest, "size_bytes": img.SizeBytes, "layer_count": img.Layers,
-			"architecture": img.Architecture, "os": img.OS, "created_at": img.Created})
+		list = append(list, line)
 	}
-	slices.SortFunc(list, func(a, b map[string]any) int {
-		return strings.Compare(a["reference"].(string), b["reference"].(string))
-	})
 	return list, nil
 }
 
-// inspectImage is what `msb image inspect` prints, without what nobody here reads.
+// inspectImage is what `msb image inspect` prints, without its layers.
 func (s store) inspectImage(ref string) (map[string]any, error) {
 	refs, err := s.references()
 	if err != nil {
 		return nil, err
 	}
-	id, ok := refs[ref]
-	if !ok {
-		return nil, fmt.Errorf("image not found: %s", ref)
+	id, known := refs[ref]
+	if !known {
+		return nil, imageNotFound(ref)
 	}
 	img, err := s.image(id)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{
-		"reference": ref, "digest": img.Digest, "size_bytes": img.SizeBytes, "layer_count": img.Layers,
-		"architecture": img.Architecture, "os": img.OS, "created_at": img.Created,
-		"config": map[string]any{"user": null(img.User), "working_dir": null(img.Workdir), "env": img.Env, "cmd": img.Cmd, "entrypoint": img.Entrypoint},
-	}, nil
+	all, err := s.listed(ref, id)
+	all["config"] = map[string]any{"env": img.Env, "user": null(img.User), "working_dir": null(img.Workdir), "cmd": img.Cmd, "entrypoint": img.Entrypoint}
+	return all, err
 }
 
-// load puts the images of Docker's archive into the store and gives their references. A reference that was another image's moves.
-func (s store) load(archive string) ([]string, error) {
-	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cache error at %s: %w", archive, err) }
+func imageNotFound(ref string) error { return fmt.Errorf("image not found: %s", ref) }
+
+// load puts the images of an archive into the store and gives the references that they are under: those of the archive and, for the first
+// image, the tag, unless that is empty. A reference that was another image's moves. No input is standard input.
+func (s store) load(input, tag string) ([]string, error) {
+	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cache error at %s: %w", input, err) }
 	if fault.On(fault.LoadFails) {
 		return fail(fmt.Errorf("it cannot be loaded (%s)", fault.Env))
 	}
-	open := func() (io.ReadCloser, error) { return os.Open(archive) }
-	manifest, err := tarball.LoadManifest(open)
-	if err != nil {
-		return fail(err)
+	if tag != "" {
+		if _, err := name.ParseReference(tag); err != nil {
+			return nil, fmt.Errorf("manifest parse error: invalid image reference %s: %w", tag, err)
+		}
 	}
 	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	dir, err := os.MkdirTemp(s.dir, "new-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	archive, err := spool(input, dir)
+	if err != nil {
+		return fail(err)
+	}
+	images, err := openArchive(archive, dir)
+	if err == nil && len(images) == 0 {
+		err = errors.New("it has no image")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if tag != "" {
+		images[0].references = slices.Insert(images[0].references, 0, tag)
+	}
 	refs, err := s.references()
 	if err != nil {
 		return nil, err
 	}
 	var loaded []string
-	for _, entry := range manifest {
-		for _, ref := range entry.RepoTags {
-			tag, err := name.NewTag(ref)
-			if err != nil {
-				return fail(err)
-			}
-			img, err := tarball.Image(open, &tag)
-			if err != nil {
-				return fail(err)
-			}
-			if refs[ref], err = s.keep(img); err != nil {
-				return fail(err)
-			}
+	for _, one := range images {
+		if len(one.references) == 0 {
+			return fail(errors.New("the archive has no name for an image; pass --tag to name it"))
+		}
+		id, err := s.keep(one.image)
+		if err != nil {
+			return fail(err)
+		}
+		for _, ref := range one.references {
+			refs[ref] = id
 			loaded = append(loaded, ref)
 		}
 	}
 	return loaded, writeRecord(s.referencesFile(), refs)
+}
+
+// removeImages removes images by their references. An image goes once it has none, and no sandbox.
+func (s store) removeImages(references []string, force bool) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	refs, err := s.references()
+	if err != nil {
+		return err
+	}
+	machines, err := s.machines()
+	if err != nil {
+		return err
+	}
+	for _, ref := range references {
+		id, known := refs[ref]
+		inUse := slices.ContainsFunc(machines, func(m machine) bool { return m.ImageID == id })
+		switch {
+		case !known:
+			err = errors.Join(err, imageNotFound(ref))
+		case inUse && !force:
+			err = errors.Join(err, fmt.Errorf("image in use by sandboxes: %s", ref))
+		default:
+			delete(refs, ref)
+			if !inUse && !slices.Contains(slices.Collect(maps.Values(refs)), id) {
+				err = errors.Join(err, os.RemoveAll(s.imageDir(id)))
+			}
+		}
+	}
+	return errors.Join(err, writeRecord(s.referencesFile(), refs))
 }
 
 // keep unpacks an image, unless the store has it, and gives its id.
@@ -166,6 +216,12 @@ func (s store) keep(img v1.Image) (id string, err error) {
 		Env: config.Config.Env, User: config.Config.User, Workdir: config.Config.WorkingDir,
 		Cmd: config.Config.Cmd, Entrypoint: config.Config.Entrypoint,
 	}
+	switch fault.Asked() {
+	case fault.ImageEnvDropped:
+		record.Env = slices.DeleteFunc(record.Env, func(entry string) bool { return !strings.HasPrefix(entry, "PATH=") })
+	case fault.ImageUserDropped:
+		record.User = ""
+	}
 	rootPath := filepath.Join(made, imageRoot)
 	if err := os.Mkdir(rootPath, 0o755); err != nil {
 		return "", err
@@ -191,6 +247,9 @@ func (s store) keep(img v1.Image) (id string, err error) {
 			return "", fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
+	if err := spoil(root); err != nil {
+		return "", err
+	}
 	for dir, t := range times {
 		if err := root.Chtimes(dir, t, t); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
@@ -203,119 +262,4 @@ func (s store) keep(img v1.Image) (id string, err error) {
 		return "", err
 	}
 	return digest.Hex, os.Rename(made, s.imageDir(digest.Hex))
-}
-
-const (
-	whiteout = ".wh."
-	opaque   = whiteout + whiteout + ".opq"
-)
-
-// unpack puts a layer over what is in root. Nothing outside of root is touched, whatever the layer's names and links say. The times of
-// folders are put into times: what comes later changes them.
-func unpack(root *os.Root, layer io.Reader, times map[string]time.Time) error {
-	own := map[string]bool{} // what this layer has made: an opaque folder keeps it
-	for r := tar.NewReader(layer); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		name := clean(h.Name)
-		dir, base := path.Split(name)
-		hidden, isWhiteout := strings.CutPrefix(base, whiteout)
-		switch {
-		case base == opaque:
-			err = hideBelow(root, path.Clean(dir), own)
-		case isWhiteout:
-			err = root.RemoveAll(path.Join(dir, hidden))
-		default:
-			err = put(root, name, h, r)
-			if h.Typeflag == tar.TypeDir {
-				times[name] = h.ModTime
-			}
-			for ; name != "."; name = path.Dir(name) {
-				own[name] = true
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
-		}
-	}
-	return nil
-}
-
-// clean is a name in an archive as a path below the root.
-func clean(name string) string {
-	if name = path.Clean("/" + name)[1:]; name == "" {
-		return "."
-	}
-	return name
-}
-
-// hideBelow removes what lower layers have in a folder.
-func hideBelow(root *os.Root, dir string, own map[string]bool) error {
-	entries, err := fs.ReadDir(root.FS(), dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
-		switch {
-		case !own[name]:
-			err = errors.Join(err, root.RemoveAll(name))
-		case e.IsDir():
-			err = errors.Join(err, hideBelow(root, name, own))
-		}
-	}
-	return err
-}
-
-// put makes one entry of a layer.
-func put(root *os.Root, name string, h *tar.Header, content io.Reader) error {
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
-	}
-	present, err := root.Lstat(name)
-	if err == nil && !(present.IsDir() && h.Typeflag == tar.TypeDir) {
-		err = root.RemoveAll(name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	switch h.Typeflag {
-	case tar.TypeDir:
-		err = root.MkdirAll(name, 0o755)
-	case tar.TypeReg:
-		err = putFile(root, name, content)
-	case tar.TypeSymlink:
-		if err := root.Symlink(h.Linkname, name); err != nil {
-			return err
-		}
-		return root.Lchown(name, h.Uid, h.Gid)
-	case tar.TypeLink:
-		return root.Link(clean(h.Linkname), name) // owner and mode are the other name's
-	default:
-		err = fmt.Errorf("entries of type %q are not supported by the stand-in for msb", h.Typeflag)
-	}
-	if err != nil {
-		return err
-	}
-	if err := root.Lchown(name, h.Uid, h.Gid); err != nil {
-		return err
-	}
-	if err := root.Chmod(name, h.FileInfo().Mode()); err != nil { // after the owner: a change of that clears setuid
-		return err
-	}
-	return root.Chtimes(name, h.ModTime, h.ModTime)
-}
-
-func putFile(root *os.Root, name string, content io.Reader) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close())
 }

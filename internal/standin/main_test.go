@@ -14,7 +14,9 @@ import (
 )
 
 // The tests run in a native lab. The stand-in is the one in parity.
-func TestMain(m *testing.M) { labtest.Main(m, "dagger/parity/cmd/parity") }
+func TestMain(m *testing.M) {
+	labtest.Main(m, "dagger/parity/cmd/parity", "dagger/parity/cmd/parity-probe")
+}
 
 // program gives the path of the stand-in, as an msb that has the fault.
 func program(t *testing.T, f fault.Fault) string {

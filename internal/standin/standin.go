@@ -165,8 +165,8 @@ func (c command) parse(name string, args []string) ([]string, error) {
 func commands() map[string]command {
 	var o createOptions
 	var as execOptions
-	var stopped, quiet, stream bool
-	var format, input string
+	var force, quiet, stream bool
+	var format, input, tag string
 	jsonOnly := func(f *pflag.FlagSet) { f.StringVar(&format, "format", "", "") }
 	isQuiet := func(f *pflag.FlagSet) { f.BoolVarP(&quiet, "quiet", "q", false, "") }
 	inJSON := func(out io.Writer, v any, err error) error {
@@ -204,9 +204,9 @@ func commands() map[string]command {
 		"stop": {usage: "stop [OPTIONS] <NAME>", operands: []string{"NAME"}, flags: isQuiet,
 			run: func(s store, args []string, _ io.Writer) error { return done("Stopped", args[0], s.stop(args[0])) }},
 		"remove": {usage: "remove [OPTIONS] <NAME>", operands: []string{"NAME"},
-			flags: func(f *pflag.FlagSet) { isQuiet(f); f.BoolVarP(&stopped, "force", "f", false, "") },
+			flags: func(f *pflag.FlagSet) { isQuiet(f); f.BoolVarP(&force, "force", "f", false, "") },
 			run: func(s store, args []string, _ io.Writer) error {
-				return done("Removed", args[0], s.remove(args[0], stopped))
+				return done("Removed", args[0], s.remove(args[0], force))
 			}},
 		"inspect": {usage: "inspect [OPTIONS] <NAME>", operands: []string{"NAME"}, flags: jsonOnly,
 			run: func(s store, args []string, out io.Writer) error {
@@ -228,20 +228,33 @@ func commands() map[string]command {
 			run: func(s store, args []string, _ io.Writer) error { return s.exec(args[0], as, args[1:]) }},
 		"copy": {usage: "copy [OPTIONS] <SOURCE> <DESTINATION>", operands: []string{"SOURCE", "DESTINATION"},
 			run: func(s store, args []string, _ io.Writer) error { return s.copyIn(args[0], args[1]) }},
-		"load": {usage: "load [OPTIONS]", flags: func(f *pflag.FlagSet) { f.StringVarP(&input, "input", "i", "", "") },
+		"load": {usage: "load [OPTIONS]",
+			flags: func(f *pflag.FlagSet) {
+				isQuiet(f)
+				f.StringVarP(&input, "input", "i", "", "")
+				f.StringVarP(&tag, "tag", "t", "", "")
+			},
 			run: func(s store, _ []string, _ io.Writer) error {
-				loaded, err := s.load(input)
-				return done("Loaded", strings.Join(loaded, " "), err)
+				loaded, err := s.load(input, tag)
+				for _, ref := range loaded {
+					err = done("Loaded", ref, err)
+				}
+				return err
+			}},
+		"image ls": {usage: "image ls [OPTIONS]", flags: jsonOnly,
+			run: func(s store, _ []string, out io.Writer) error {
+				v, err := s.listImages()
+				return inJSON(out, v, err)
 			}},
 		"image inspect": {usage: "image inspect [OPTIONS] <REFERENCE>", operands: []string{"REFERENCE"}, flags: jsonOnly,
 			run: func(s store, args []string, out io.Writer) error {
 				v, err := s.inspectImage(args[0])
 				return inJSON(out, v, err)
 			}},
-		"image ls": {usage: "image ls [OPTIONS]", flags: jsonOnly,
-			run: func(s store, _ []string, out io.Writer) error {
-				v, err := s.listImages()
-				return inJSON(out, v, err)
+		"image rm": {usage: "image rm [OPTIONS] <REFERENCES>...", operands: []string{"REFERENCES"}, rest: true,
+			flags: func(f *pflag.FlagSet) { isQuiet(f); f.BoolVarP(&force, "force", "f", false, "") },
+			run: func(s store, args []string, _ io.Writer) error {
+				return done("Removed", strings.Join(args, " "), s.removeImages(args, force))
 			}},
 	}
 }

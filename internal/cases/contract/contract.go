@@ -69,15 +69,18 @@ func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recor
 	if _, err := cases.NewLink(env.RunID, c); err != nil { // MicroSandbox gives a guest no network without a default route
 		return o, err
 	}
-	b, err := cases.NewBench(ctx, env, provider, r, dir, c)
+	b, err := cases.NewBench(env, provider, r, dir, cases.Surroundings{}, c)
 	if err != nil {
 		return o, err
 	}
-	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c")}
-	if o.CLI.Home, err = b.NewHome(filepath.Join(dir, "1"), env); err != nil {
+	if err := b.LoadImage(ctx); err != nil {
 		return o, err
 	}
-	if o.Other, err = b.NewHome(filepath.Join(dir, "2"), env); err != nil {
+	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c")}
+	if o.CLI.Home, err = b.NewHome("1"); err != nil {
+		return o, err
+	}
+	if o.Other, err = b.NewHome("2"); err != nil {
 		return o, err
 	}
 	return o, os.Mkdir(o.Work, 0o755)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/report"
 )
 
 // denied is the proof that denied TCP is refused. A refusal proves something only between brackets: before and after it the
 // endpoint, the host, the control workspace, the SSH session and the probe program are shown to work.
-func (s *scenario) denied(phase string, target *guest) {
+func (s *scenario) denied(phase string, target *workspace.Guest) {
 	if s.Broken() {
 		return
 	}
@@ -21,7 +22,7 @@ func (s *scenario) denied(phase string, target *guest) {
 	s.Check(phase, "control-probe-before", s.probeControl)
 	s.Check(phase, "ssh-before", func() cases.Finding { return s.alive(target) })
 	s.Check(phase, "probe-runs", func() cases.Finding {
-		if err := s.bounded(guestDeadline, func(ctx context.Context) error { return target.version(ctx) }); err != nil {
+		if err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error { return target.Version(ctx) }); err != nil {
 			return cases.Unclear("", err.Error(), "the probe program is gone from the guest or does not run there any more")
 		}
 		return cases.Passed("it reports its version")
@@ -76,8 +77,8 @@ func judgeDeny(answer probe.TCP, err error) cases.Finding {
 // host's or control's probe which came no further.
 func (s *scenario) leak(mark int) cases.Finding {
 	// A connection that is still open and has sent nothing by then counts as one without a nonce.
-	_ = s.bounded(settleDeadline, s.endpoint.Settle)
-	intact := !s.Broken() && s.ctx.Err() == nil
+	_ = s.Bounded(settleDeadline, s.endpoint.Settle)
+	intact := !s.Broken() && s.Ctx.Err() == nil
 	var unclear []string
 	for _, r := range s.endpoint.Since(mark) {
 		switch {
@@ -105,8 +106,8 @@ func (s *scenario) bracketEndpoint() cases.Finding {
 	return cases.Passed("healthy")
 }
 
-func (s *scenario) alive(g *guest) cases.Finding {
-	if err := s.bounded(guestDeadline, func(ctx context.Context) error { return g.session.Alive(ctx) }); err != nil {
+func (s *scenario) alive(g *workspace.Guest) cases.Finding {
+	if err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error { return g.Session.Alive(ctx) }); err != nil {
 		return cases.Unclear("", err.Error(), "a dead SSH session proves nothing of the network: see why it died")
 	}
 	return cases.Passed("a fresh word came back")

@@ -17,6 +17,7 @@ import (
 
 	"dagger/parity/fixtures/endpoint"
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -79,7 +80,7 @@ func (p *place) probe() string { return filepath.Join(p.programs, "parity-probe"
 
 // enter opens a session to a guest. fake, if any, is a shell script in place of its probe program's command tcp, where $REAL is the
 // real program and "$@" its arguments.
-func (p *place) enter(t *testing.T, name, fake string) *guest {
+func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 	t.Helper()
 	program := p.probe()
 	if fake != "" {
@@ -89,12 +90,12 @@ func (p *place) enter(t *testing.T, name, fake string) *guest {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(guestProbe, nil, 0o755); err != nil { // what the mount goes over
+	if err := os.WriteFile(workspace.GuestProbe, nil, 0o755); err != nil { // what the mount goes over
 		t.Fatal(err)
 	}
 	cli := filepath.Join(p.programs, name+"-cli")
 	script := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'mount --bind %s %s && exec %s ssh --stdio'\n",
-		program, guestProbe, filepath.Join(p.programs, "parity-agent"))
+		program, workspace.GuestProbe, filepath.Join(p.programs, "parity-agent"))
 	if err := os.WriteFile(cli, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func (p *place) enter(t *testing.T, name, fake string) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	return &guest{session: session}
+	return &workspace.Guest{Session: session}
 }
 
 // windowChecks are the checks of the denied window of one phase, in the catalogue's order.
@@ -145,8 +146,10 @@ func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
 		}
 	}()
 	s := &scenario{
-		Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}),
-		Env:      cases.Env{Probe: p.probe()}, ctx: ctx, deny: true,
+		Workspace: &workspace.Workspace{
+			Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Env: cases.Env{Probe: p.probe()}, Ctx: ctx,
+		},
+		deny:     true,
 		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{}, forbidden: map[string]bool{},
 	}
 	s.denied(catalogue.Created, p.enter(t, "target", fake))

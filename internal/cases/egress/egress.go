@@ -4,16 +4,15 @@ package egress
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"dagger/parity/fixtures/endpoint"
 	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/probe"
@@ -31,13 +30,8 @@ const (
 	caseDeny   = "deny"
 )
 
-// Deadlines of single steps, for an emulated lab on a busy machine. Each is far above what was measured.
-const (
-	upDeadline    = 5 * time.Minute
-	stopDeadline  = 2 * time.Minute
-	guestDeadline = time.Minute
-	probeTimeout  = 20 * time.Second // the probe program's own
-)
+// probeTimeout is the probe program's own deadline.
+const probeTimeout = 20 * time.Second
 
 // The names of the workspaces.
 const (
@@ -47,33 +41,25 @@ const (
 
 // scenario is one case under way.
 type scenario struct {
-	*cases.Recorder
-	cases.Env
-	ctx  context.Context
-	deny bool
+	*workspace.Workspace // the target
+	deny                 bool
 
-	provider string // builtin or external
-
-	bench    *cases.Bench // the case's subject, msb and image
 	endpoint *endpoint.Endpoint
-	control  *guest
+	control  *workspace.Guest
 	expected map[string]bool // the nonces whose receipts the endpoint must hold, once each
 
 	forbidden map[string]bool // the nonces of denied requests: a receipt of one is a leak, whenever it comes
 	leaked    bool            // a leak is on record
 
-	// What the earlier phases saw of the target.
-	createdAt time.Time
-	bootIDs   []string
-	marker    string
+	marker string // on the target's disk
 }
 
 // Run runs one case of the scenario.
 func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
 		s := &scenario{
-			Recorder: r, Env: env, ctx: ctx, deny: plan.Name == caseDeny, provider: plan.Provider,
-			expected: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
+			Workspace: &workspace.Workspace{Recorder: r, Env: env, Ctx: ctx, ID: targetID, Provider: plan.Provider},
+			deny:      plan.Name == caseDeny, expected: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
 		}
 		s.prelude(dir, c)
 		for _, phase := range []string{catalogue.Created, catalogue.Restarted, catalogue.Recreated} {
@@ -106,19 +92,17 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		return cases.Passed(e.Addr().String())
 	})
 	s.Check("", "fixture/image", func() cases.Finding {
-		b, err := cases.NewBench(s.ctx, s.Env, s.provider, s.Recorder, dir, c)
+		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, dir, cases.Surroundings{}, c)
+		if err == nil {
+			err = b.LoadImage(s.Ctx)
+		}
 		if err != nil {
 			return cases.Unclear("", err.Error(), "see `parity doctor`, and the free space of the lab's scratch disk (--disk)")
 		}
-		s.bench = b
+		s.Bench = b
 		return cases.Passed(b.Image)
 	})
-	s.Check("", "provider", func() cases.Finding {
-		if err := s.bounded(guestDeadline, s.bench.AddProvider); err != nil {
-			return s.broken(err)
-		}
-		return cases.Passed("exit code 0")
-	})
+	s.AddProvider()
 	if !s.deny {
 		return
 	}
@@ -133,32 +117,32 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 }
 
 // newControl makes the control workspace: the default policy, created once, never restarted or recreated.
-func (s *scenario) newControl(c *cases.Cleanup) (*guest, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.Within(upDeadline))
+func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
+	ctx, cancel := context.WithTimeout(s.Ctx, s.Within(workspace.UpDeadline))
 	defer cancel()
-	if _, err := s.bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
+	if _, err := s.Bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
 		return nil, err
 	}
-	w, err := s.bench.Subject.Find(ctx, controlID)
+	w, err := s.Bench.Subject.Find(ctx, controlID)
 	if err != nil {
 		return nil, err
 	}
-	box, err := s.bench.MSB.Inspect(ctx, subject.VMName(w.UID))
+	box, err := s.Bench.MSB.Inspect(ctx, subject.VMName(w.UID))
 	if err != nil {
 		return nil, err
 	}
 	if _, f := judgePolicy(box, false, s.endpoint.Addr()); f.Verdict != report.Pass {
 		return nil, fmt.Errorf("its policy is not the default one: %s", f.Seen)
 	}
-	g, err := s.enter(ctx, controlID, c)
+	g, err := s.Enter(ctx, controlID, c)
 	if err != nil {
 		return nil, err
 	}
 	var boot probe.BootID
-	if err := s.readBootID(g, &boot); err != nil {
+	if err := s.ReadBootID(g, &boot); err != nil {
 		return nil, err
 	}
-	if there, err := s.bootOf(box.Name, boot); err != nil {
+	if there, err := s.BootOf(box.Name, boot); err != nil {
 		return nil, err
 	} else if there != boot.BootID {
 		return nil, fmt.Errorf("SSH enters another guest (boot ID %s in %s) than the sandbox %s (boot ID %s)", boot.BootID, boot.Hostname, box.Name, there)
@@ -168,304 +152,28 @@ func (s *scenario) newControl(c *cases.Cleanup) (*guest, error) {
 
 // phase runs the checks of one phase.
 func (s *scenario) phase(phase string) {
-	if s.Broken() {
-		return
-	}
-	if phase == catalogue.Restarted {
-		s.Check(phase, "workspace/stop", s.stop)
-	}
-	s.Check(phase, "workspace/up", func() cases.Finding { return s.up(phase) })
-	if s.provider == catalogue.External && phase == catalogue.Created {
-		s.Check(phase, "runtime", s.fetched)
-	}
-	var box msb.Sandbox
-	s.Check(phase, "identity/state", func() (f cases.Finding) {
-		box, f = s.inspect(msb.StatusRunning)
-		return f
-	})
-	if phase != catalogue.Created {
-		s.Check(phase, "identity/created-at", func() cases.Finding { return s.sameCreation(phase, box) })
-	}
-	s.createdAt = box.CreatedAt
-	s.Check(phase, "policy", func() cases.Finding {
-		policy, f := judgePolicy(box, s.deny, s.endpoint.Addr())
-		s.Observe(phase, "policy", "%s", policy)
-		return f
-	})
-
-	var target guest
-	defer target.close()
-	s.Check(phase, "ssh", func() cases.Finding {
-		if err := s.bounded(guestDeadline, func(ctx context.Context) error { return target.open(ctx, s.bench.Subject, targetID) }); err != nil {
-			return cases.Unclear("", err.Error(), "without a healthy SSH session nothing can be said of the guest: see `parity contract`")
-		}
-		return cases.Passed("a fresh word came back")
-	})
-	s.Check(phase, "probe", func() cases.Finding {
-		if err := s.bounded(guestDeadline, func(ctx context.Context) error { return s.bringProbe(ctx, &target) }); err != nil {
-			return cases.Unclear("", err.Error(), "the probe program is a static amd64 executable: see whether the guest can run one in "+filepath.Dir(guestProbe))
-		}
-		return cases.Passed(guestProbe)
-	})
-	var boot probe.BootID
-	if phase == catalogue.Created {
-		_ = s.readBootID(&target, &boot) // identity/same-boot says that it could not be read
-	} else {
-		s.Check(phase, "identity/boot-id", func() cases.Finding { return s.otherBoot(&target, &boot) })
-	}
-	s.Check(phase, "identity/disk", func() cases.Finding { return s.disk(phase, &target) })
-	if s.deny {
-		s.denied(phase, &target)
-	} else {
-		s.public(phase, &target)
-	}
-	s.Check(phase, "identity/same-boot", func() cases.Finding { return s.sameBoot(&target, boot, box.Name) })
-	s.bootIDs = append(s.bootIDs, boot.BootID)
-}
-
-// fetched shows that the subject has fetched the external runtime: else it may run the workspace with its own driver.
-func (s *scenario) fetched() cases.Finding {
-	n := s.bench.Served()
-	if n == 0 {
-		return cases.Broken("", "nobody asked for it", "the subject did not use the provider that it was given")
-	}
-	return cases.Passed(report.Count(n, "request"))
-}
-
-func (s *scenario) stop() cases.Finding {
-	err := s.bounded(stopDeadline, func(ctx context.Context) error { return s.bench.Subject.Stop(ctx, targetID) })
-	if err != nil {
-		return s.broken(err)
-	}
-	_, f := s.inspect(msb.StatusStopped)
-	return f
-}
-
-func (s *scenario) up(phase string) cases.Finding {
-	o := subject.UpOptions{ID: targetID, Recreate: phase == catalogue.Recreated}
+	var o subject.UpOptions
 	if s.deny && phase != catalogue.Restarted { // a restart must keep what the workspace was made with, without being told again
 		o.ProviderOptions = map[string]string{"MICROSANDBOX_BLOCK_EGRESS": "true"}
 	}
-	up := func(ctx context.Context) error {
-		_, err := s.bench.Up(ctx, o)
-		return err
-	}
-	err := s.bounded(upDeadline, up)
-	if err == nil {
-		return cases.Passed("outcome success")
-	}
-	f := s.broken(err)
-	if f.Verdict == report.Fail {
-		// It is the subject's failure only if MicroSandbox could have done it.
-		if bare := s.bounded(upDeadline, s.bench.Healthy); bare != nil {
-			return cases.Unclear("", f.Seen+"; and MicroSandbox does not boot a bare sandbox either: "+bare.Error(), "see `parity doctor`, and whether the machine is overloaded")
-		}
-		// And only if it fails again: MicroSandbox can fail to boot now and then, most of all where KVM is emulated and the machine busy.
-		if s.bounded(upDeadline, up) == nil {
-			return cases.Unclear("", f.Seen+"; and the same command succeeded when it was run again", "see whether the machine is overloaded, and run it again")
-		}
-	}
-	return f
-}
-
-// broken is the finding for an operation of the subject that failed while everything around it was intact.
-func (s *scenario) broken(err error) cases.Finding {
-	if full := s.bench.DiskFull(); full != nil {
-		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), "give the lab a larger scratch disk (--disk)")
-	}
-	var contract *subject.ContractError
-	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&
-		!errors.Is(err, context.DeadlineExceeded) {
-		return cases.Unclear("", err.Error(), "the subject could not be run: run it again")
-	}
-	return cases.Broken("", err.Error(), advice(err))
-}
-
-// advice says what to do about an operation of the subject that failed: its own words come first, where it had some.
-func advice(err error) string {
-	const contract = "`parity contract` checks its command line alone (docs/contract.md)"
-	var said *subject.UpError
-	var failed *proc.Error
-	ran := errors.As(err, &failed)
-	switch {
-	case ran && errors.Is(err, context.DeadlineExceeded):
-		return "the subject hung: run the same command by hand; " + contract
-	case errors.As(err, &said), ran && failed.Stderr != "":
-		return "the subject's own message says why; " + contract
-	case ran:
-		return "the subject failed and said nothing on stderr: run the same command by hand; " + contract
-	}
-	return "the subject's answer is not what was asked for; " + contract
-}
-
-// inspect asks MicroSandbox, never the subject, for the target's state. It does not enter the guest. The subject is asked only for the
-// target's uid: if it does not say it, that is its failure; if MicroSandbox does not answer, nothing can be said.
-func (s *scenario) inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
-	uid, f := s.uid(guestDeadline)
-	if f.Verdict != report.Pass {
-		return msb.Sandbox{}, f
-	}
-	name := subject.VMName(uid)
-	var box msb.Sandbox
-	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		box, err = s.bench.MSB.Inspect(ctx, name)
-		return err
-	})
-	switch {
-	case errors.Is(err, msb.ErrNotFound):
-		return box, cases.Broken("", "MicroSandbox has no sandbox "+name, "the subject said success and MicroSandbox does not have the workspace")
-	case err != nil:
-		return box, cases.Unclear("", err.Error(), "MicroSandbox could not be asked: run it again, and see `parity doctor`")
-	case box.Status != msb.StatusRunning && box.Status != msb.StatusStopped && box.Status != msb.StatusCrashed:
-		return box, cases.Unclear("", fmt.Sprintf("the status %q of %s", box.Status, name), nextShape)
-	case box.Status != want:
-		return box, cases.Broken(fmt.Sprintf("MicroSandbox says %s of %s", want, name), string(box.Status),
-			"the subject said success and MicroSandbox has another state")
-	}
-	return box, cases.Passed(fmt.Sprintf("%s of %s", box.Status, name))
-}
-
-// uid asks the subject for the target's uid, with `workspace list`. A list that fails or hangs breaks the contract, as one that lacks the
-// workspace does, unless MicroSandbox does not answer either.
-func (s *scenario) uid(deadline time.Duration) (string, cases.Finding) {
-	var w subject.Workspace
-	err := s.bounded(deadline, func(ctx context.Context) (err error) {
-		w, err = s.bench.Subject.Find(ctx, targetID)
-		return err
-	})
-	if err == nil {
-		return w.UID, cases.Passed(w.UID)
-	}
-	f := s.broken(err)
-	f.Expected = fmt.Sprintf("`workspace list` has %q with its uid", targetID)
-	if f.Verdict == report.Fail {
-		msbErr := s.bounded(guestDeadline, func(ctx context.Context) error {
-			_, err := s.bench.MSB.List(ctx)
-			return err
+	s.Phase(phase, o, func(box msb.Sandbox) {
+		s.Check(phase, "policy", func() cases.Finding {
+			policy, f := judgePolicy(box, s.deny, s.endpoint.Addr())
+			s.Observe(phase, "policy", "%s", policy)
+			return f
 		})
-		if msbErr != nil {
-			return "", cases.Unclear(f.Expected, f.Seen+"; and MicroSandbox does not answer either: "+msbErr.Error(), "run it again, and see `parity doctor`")
+	}, func(target *workspace.Guest) {
+		s.Check(phase, "identity/disk", func() cases.Finding { return s.disk(phase, target) })
+		if s.deny {
+			s.denied(phase, target)
+		} else {
+			s.public(phase, target)
 		}
-	}
-	return "", f
-}
-
-func (s *scenario) sameCreation(phase string, box msb.Sandbox) cases.Finding {
-	seen := fmt.Sprintf("created at %s, and in the phase before at %s", box.CreatedAt.Format(time.RFC3339Nano), s.createdAt.Format(time.RFC3339Nano))
-	if box.CreatedAt.IsZero() || s.createdAt.IsZero() {
-		return cases.Unclear("a creation time", seen, "the answer of msb inspect has another shape: see facts of that MicroSandbox version")
-	}
-	same := box.CreatedAt.Equal(s.createdAt)
-	s.Observe(phase, "identity", "%s", map[bool]string{true: "the same sandbox", false: "another sandbox"}[same])
-	if same != (phase == catalogue.Restarted) {
-		return cases.Broken("", seen, "the subject "+map[bool]string{true: "restarted a workspace that it was to recreate", false: "recreated a workspace that it was to restart"}[same])
-	}
-	return cases.Passed(seen)
-}
-
-func (s *scenario) readBootID(target *guest, into *probe.BootID) error {
-	if s.Broken() {
-		return nil
-	}
-	return s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		*into, err = runProbe(ctx, target, probe.BootIDArgs(), probe.ParseBootID)
-		return err
 	})
-}
-
-func (s *scenario) otherBoot(target *guest, boot *probe.BootID) cases.Finding {
-	if err := s.readBootID(target, boot); err != nil {
-		return cases.Unclear("", err.Error(), nextGuest)
-	}
-	for i, earlier := range s.bootIDs {
-		if boot.BootID == earlier {
-			return cases.Broken("", fmt.Sprintf("boot ID %s, as in phase %d", boot.BootID, i+1), "the guest was not booted anew")
-		}
-	}
-	return cases.Passed("boot ID " + boot.BootID)
-}
-
-// sameBoot shows that what the phase saw is of one boot of one guest: the boot that began it, and the guest of the sandbox that
-// MicroSandbox was asked about.
-func (s *scenario) sameBoot(target *guest, atStart probe.BootID, sandbox string) cases.Finding {
-	var now probe.BootID
-	if err := s.readBootID(target, &now); err != nil {
-		return cases.Unclear("", err.Error(), nextGuest)
-	}
-	if atStart.BootID == "" {
-		return cases.Unclear("the boot ID of the phase's start", "it could not be read then", nextGuest)
-	}
-	if now.BootID != atStart.BootID {
-		return cases.Broken("boot ID "+atStart.BootID, "boot ID "+now.BootID, "the guest was booted during the phase: what its probes saw is of two boots")
-	}
-	seen := fmt.Sprintf("boot ID %s in %s", now.BootID, now.Hostname)
-	there, err := s.bootOf(sandbox, now)
-	if err != nil {
-		return cases.Unclear("", err.Error(), "MicroSandbox's own exec could not be asked: run it again")
-	}
-	if there != now.BootID {
-		return cases.Broken(fmt.Sprintf("boot ID %s, which MicroSandbox's own exec sees in %s", there, sandbox), seen,
-			"the subject's SSH enters another guest than the one that it was asked for")
-	}
-	return cases.Passed(seen)
-}
-
-// bootOf gives the boot ID of a sandbox, to hold against the one that was read over SSH. MicroSandbox names a guest by its sandbox, so
-// one of that name is believed; one of another name, as a long one is cut, is asked for by MicroSandbox's own exec.
-func (s *scenario) bootOf(sandbox string, overSSH probe.BootID) (id string, err error) {
-	if overSSH.Hostname == sandbox {
-		return overSSH.BootID, nil
-	}
-	var own proc.Result
-	err = s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		own, err = s.bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)
-		return err
-	})
-	return strings.TrimSpace(string(own.Stdout)), err
-}
-
-const nextGuest = "the guest could not be asked: run it again, and see the check ssh"
-
-// markerPath is on the image's own disk: not /tmp, not the workspace folder.
-const markerPath = "/var/lib/parity/marker"
-
-func (s *scenario) disk(phase string, target *guest) cases.Finding {
-	args := probe.MarkerReadArgs(markerPath)
-	if phase == catalogue.Created {
-		args = probe.MarkerWriteArgs(markerPath, s.marker)
-	}
-	var m probe.Marker
-	err := s.bounded(guestDeadline, func(ctx context.Context) (err error) {
-		m, err = runProbe(ctx, target, args, probe.ParseMarker)
-		return err
-	})
-	if err != nil {
-		return cases.Unclear("", err.Error(), nextGuest)
-	}
-	if !m.RootDevice || m.FSType == "virtiofs" {
-		return cases.Unclear("a marker on the image's own disk", fmt.Sprintf("%s is on %s (%s)", markerPath, m.MountPoint, m.FSType),
-			"a folder of the host or a mount survives a recreation: it says nothing of the image's disk")
-	}
-	seen := "no marker"
-	if m.Exists {
-		seen = fmt.Sprintf("marker %q", m.Value)
-	}
-	seen = fmt.Sprintf("%s on %s (%s)", seen, m.MountPoint, m.FSType)
-	kept := m.Exists && m.Value == s.marker
-	s.Observe(phase, "disk", "%s", map[bool]string{true: "has the marker", false: "has not the marker"}[kept])
-	switch {
-	case phase == catalogue.Created && !kept:
-		return cases.Unclear("", seen, "the guest lost what was written and synced a moment ago")
-	case phase == catalogue.Restarted && !kept:
-		return cases.Broken("", seen, "a restart must keep the workspace's disk")
-	case phase == catalogue.Recreated && m.Exists:
-		return cases.Broken("", seen, "a recreation must begin with the image's own disk")
-	}
-	return cases.Passed(seen)
 }
 
 // public is the proof that public TCP works by default.
-func (s *scenario) public(phase string, target *guest) {
+func (s *scenario) public(phase string, target *workspace.Guest) {
 	s.Check(phase, "host-probe", s.probeHost)
 	s.Check(phase, "public", func() cases.Finding {
 		nonce := s.expect("target")
@@ -488,7 +196,7 @@ func (s *scenario) public(phase string, target *guest) {
 
 func (s *scenario) judgePublic(phase string, answer probe.TCP, err error, nonce string) cases.Finding {
 	if err != nil {
-		return cases.Unclear("", err.Error(), nextGuest)
+		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
 	if !s.reached(answer, nonce) {
 		return cases.Broken("", describe(answer), "the workspace has no public egress; see its policy, and the lab's network")
@@ -530,10 +238,10 @@ func (s *scenario) receipts() cases.Finding {
 	}
 	// Not bounded by the case's time, which may be over: a late request is evidence all the same.
 	deadline := settleDeadline
-	if s.ctx.Err() != nil {
+	if s.Ctx.Err() != nil {
 		deadline = lateDeadline
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), deadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Ctx), deadline)
 	defer cancel()
 	settled := s.endpoint.Settle(ctx)
 	if f := s.late(); f.Verdict == report.Fail {
@@ -582,23 +290,16 @@ func (s *scenario) expect(whose string) string {
 	return nonce
 }
 
-// bounded calls do with a deadline of its own within the case's.
-func (s *scenario) bounded(d time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.Within(d))
-	defer cancel()
-	return do(ctx)
-}
-
 // settleDeadline bounds the wait for the endpoint to have read what was sent to it.
 const settleDeadline = 40 * time.Second
 
-func (s *scenario) checkEndpoint() error { return s.bounded(guestDeadline, s.endpoint.Check) }
+func (s *scenario) checkEndpoint() error { return s.Bounded(workspace.GuestDeadline, s.endpoint.Check) }
 
 // probeHost runs the probe program on the lab's host.
 func (s *scenario) probeHost() cases.Finding {
 	nonce := s.expect("host")
 	var answer probe.TCP
-	err := s.bounded(guestDeadline, func(ctx context.Context) error {
+	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
 		argv := append([]string{s.Probe}, probe.TCPArgs(s.endpoint.Addr(), nonce, s.Within(probeTimeout))...)
 		res, err := proc.Run(ctx, proc.Cmd{Argv: argv})
 		if err != nil {

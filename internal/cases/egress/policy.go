@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 )
@@ -20,12 +21,10 @@ const (
 	policyUnknown = "unknown"
 )
 
-const nextShape = "this MicroSandbox says it in another way than 0.7.2: Parity must learn it before it can judge"
-
 // judgePolicy judges what MicroSandbox says of a running sandbox's network policy, and names the policy.
 func judgePolicy(box msb.Sandbox, deny bool, target netip.AddrPort) (string, cases.Finding) {
 	unknown := func(seen string) (string, cases.Finding) {
-		return policyUnknown, cases.Unclear("", seen, nextShape)
+		return policyUnknown, cases.Unclear("", seen, workspace.NextShape)
 	}
 	switch {
 	case box.ActiveConfig == nil:

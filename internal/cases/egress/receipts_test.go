@@ -13,6 +13,7 @@ import (
 
 	"dagger/parity/fixtures/endpoint"
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/report"
@@ -27,8 +28,9 @@ func evidence(t *testing.T, ctx context.Context) *scenario {
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	return &scenario{
-		Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), ctx: ctx, endpoint: e,
-		expected: map[string]bool{"host": true}, forbidden: map[string]bool{"denied": true},
+		Workspace: &workspace.Workspace{Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Ctx: ctx},
+		endpoint:  e,
+		expected:  map[string]bool{"host": true}, forbidden: map[string]bool{"denied": true},
 	}
 }
 

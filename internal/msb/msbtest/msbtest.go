@@ -85,6 +85,8 @@ func Run(t *testing.T, newClient func(*testing.T) *msb.Client) {
 		{"Identity", bench.identity},
 		{"Egress", bench.egress},
 		{"Deny", bench.deny},
+		{"Store", bench.store},
+		{"Image", bench.image},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(b, t) })
 	}
@@ -137,7 +139,12 @@ const guestProbe = "/opt/parity-probe"
 
 func (b bench) create(t *testing.T, c *msb.Client, name string, deny bool) {
 	t.Helper()
-	o := msb.CreateOptions{Name: name, Image: reference, CPUs: 1, MemoryMiB: 256, DenyEgress: deny,
+	b.createOf(t, c, name, reference, deny)
+}
+
+func (b bench) createOf(t *testing.T, c *msb.Client, name, image string, deny bool) {
+	t.Helper()
+	o := msb.CreateOptions{Name: name, Image: image, CPUs: 1, MemoryMiB: 256, DenyEgress: deny,
 		Copies: []msb.Copy{{Source: b.probe, Target: guestProbe}}}
 	if err := c.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -165,6 +172,12 @@ func (b bench) life(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Reference != reference || list[0].Architecture != "amd64" ||
 		!strings.HasPrefix(list[0].Digest, "sha256:") || list[0].SizeBytes <= 0 || list[0].OS != "linux" {
 		t.Fatalf("the image store has %+v, %v", list, err)
+	}
+	if details, err := c.InspectImage(ctx, reference); err != nil || details.Digest != list[0].Digest || details.Config.User != "" {
+		t.Errorf("image inspect says %+v, %v", details, err)
+	}
+	if _, err := c.InspectImage(ctx, reference+"2"); !errors.Is(err, msb.ErrNoImage) {
+		t.Errorf("image inspect of an image that there is not gives %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("copied"), 0o755); err != nil {

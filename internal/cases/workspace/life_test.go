@@ -1,4 +1,4 @@
-package egress
+package workspace
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
 )
 
 // asked is a case under way with fakes for the subject and for msb, which are shell scripts.
-func asked(t *testing.T, fakeSubject, fakeMSB string) *scenario {
+func asked(t *testing.T, fakeSubject, fakeMSB string) *Workspace {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, script string) string {
@@ -25,14 +26,13 @@ func asked(t *testing.T, fakeSubject, fakeMSB string) *scenario {
 		}
 		return path
 	}
-	home, err := subject.NewHome(subject.Home{Dir: filepath.Join(dir, "home"), Path: os.Getenv("PATH")})
+	r := cases.NewRecorder(t.Context(), catalogue.Case{}, "run", func(report.Event) {})
+	env := cases.Env{RunID: "run", MSB: write("msb", fakeMSB), Subject: []string{write("subject", fakeSubject)}}
+	b, err := cases.NewBench(env, catalogue.Builtin, r, dir, cases.Surroundings{}, &cases.Cleanup{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &scenario{ctx: t.Context(), bench: &cases.Bench{
-		Subject: subject.CLI{Argv: []string{write("subject", fakeSubject)}, Home: home},
-		MSB:     &msb.Client{Path: write("msb", fakeMSB), Home: dir},
-	}}
+	return &Workspace{Ctx: t.Context(), ID: "target", Bench: b}
 }
 
 const (
@@ -59,7 +59,7 @@ func TestInspectTellsTheSubjectsFailureFromMicroSandboxs(t *testing.T) {
 		{"inspect knows no such sandbox", lists, "echo 'sandbox not found' >&2; exit 1", report.Fail, "no sandbox devsy-u", ""},
 		{"another state", lists, `echo '{"name":"devsy-u","status":"Stopped"}'`, report.Fail, "Stopped", ""},
 	} {
-		_, f := asked(t, test.subject, test.msb).inspect(msb.StatusRunning)
+		_, f := asked(t, test.subject, test.msb).Inspect(msb.StatusRunning)
 		if f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) || !strings.Contains(f.Next, test.next) {
 			t.Errorf("%s: %+v; want %s, seen %q, next %q", test.name, f, test.want, test.seen, test.next)
 		}
@@ -76,8 +76,8 @@ func TestAListThatWasInterruptedSaysNothingOfTheSubject(t *testing.T) {
 	s := asked(t, lists, inspects)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.ctx = ctx
-	if _, f := s.inspect(msb.StatusRunning); f.Verdict != report.Inconclusive {
+	s.Ctx = ctx
+	if _, f := s.Inspect(msb.StatusRunning); f.Verdict != report.Inconclusive {
 		t.Errorf("%+v", f)
 	}
 }
@@ -90,9 +90,21 @@ func TestAdviceNamesTheSubjectsWordsOnlyWhereThereAreSome(t *testing.T) {
 		"exit 3":                                                  "said nothing",
 	} {
 		s := asked(t, script, inspects)
-		_, err := s.bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
-		if f := s.broken(err); f.Verdict != report.Fail || !strings.Contains(f.Next, want) {
+		_, err := s.Bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
+		if f := s.Blame(err); f.Verdict != report.Fail || !strings.Contains(f.Next, want) {
 			t.Errorf("%s: %+v, want %q", script, f, want)
+		}
+	}
+}
+
+// An external provider's failure may be its runtime's.
+func TestAdviceNamesTheCheckOfTheRuntimeForAnExternalProvider(t *testing.T) {
+	for provider, want := range map[string]bool{catalogue.Builtin: false, catalogue.External: true} {
+		w := asked(t, "exit 3", inspects)
+		w.Provider = provider
+		_, err := w.Bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
+		if f := w.Blame(err); strings.Contains(f.Next, "parity conformance") != want {
+			t.Errorf("%s: %+v", provider, f)
 		}
 	}
 }
@@ -115,8 +127,7 @@ func TestAnUpThatFailsOnlyOnceIsInconclusive(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := asked(t, "if [ -e \"$HOME/asked\" ]; then "+test.then+"; else touch \"$HOME/asked\"; "+test.first+"; fi", test.msb)
-			s.bench.Workspaces = t.TempDir()
-			if f := s.up("created"); f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
+			if f := s.up(subject.UpOptions{ID: "target"}); f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
 				t.Errorf("%+v; want %s, seen %q", f, test.want, test.seen)
 			}
 		})

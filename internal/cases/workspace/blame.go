@@ -1,0 +1,57 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/subject"
+)
+
+// Blame is the finding for an operation of the subject that failed while everything around it was intact.
+func (w *Workspace) Blame(err error) cases.Finding {
+	if broken := w.broken(); broken != nil {
+		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, broken), "what the workspace depends on is the test's own: run it again")
+	}
+	if full := w.Bench.DiskFull(); full != nil {
+		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), "give the lab a larger scratch disk (--disk)")
+	}
+	var contract *subject.ContractError
+	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&
+		!errors.Is(err, context.DeadlineExceeded) {
+		return cases.Unclear("", err.Error(), "the subject could not be run: run it again")
+	}
+	next := advice(err)
+	if w.Provider == catalogue.External {
+		next += ", and `parity conformance` the provider's runtime alone (docs/runtime-protocol.md)"
+	}
+	return cases.Broken("", err.Error(), next)
+}
+
+// broken says which of the case's fixtures is broken, if any.
+func (w *Workspace) broken() error {
+	if w.Intact == nil {
+		return nil
+	}
+	return w.Bounded(GuestDeadline, w.Intact)
+}
+
+// advice says what to do about an operation of the subject that failed: its own words come first, where it had some.
+func advice(err error) string {
+	const contract = "`parity contract` checks its command line alone (docs/contract.md)"
+	var said *subject.UpError
+	var failed *proc.Error
+	ran := errors.As(err, &failed)
+	switch {
+	case ran && errors.Is(err, context.DeadlineExceeded):
+		return "the subject hung: run the same command by hand; " + contract
+	case errors.As(err, &said), ran && failed.Stderr != "":
+		return "the subject's own message says why; " + contract
+	case ran:
+		return "the subject failed and said nothing on stderr: run the same command by hand; " + contract
+	}
+	return "the subject's answer is not what was asked for; " + contract
+}
