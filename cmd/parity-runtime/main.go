@@ -14,7 +14,8 @@ const usage = `usage:
   parity-runtime --version
   parity-runtime serve    serve Runtime Protocol v1 to the workspace CLI that starts this program
 
-The environment configures it: msb in PATH, or PARITY_MSB; MSB_HOME; and the options of a machine, such as MICROSANDBOX_MEMORY.
+The environment configures it: msb in PATH, or PARITY_MSB; MSB_HOME; the options of a machine, such as MICROSANDBOX_MEMORY; and for
+images DOCKER_HOST, DOCKER_CONFIG and SSL_CERT_FILE.
 `
 
 func main() {

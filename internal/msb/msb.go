@@ -29,10 +29,12 @@ type Client struct {
 	Observe func(operation string, elapsed time.Duration, err error)
 }
 
-// ErrNotFound is what an error about a sandbox that does not exist is, and ErrExists that of a create whose name is taken.
+// ErrNotFound is what an error about a sandbox that does not exist is, ErrExists that of a create whose name is taken, and ErrNoImage that of
+// an image that is not in the image store.
 var (
 	ErrNotFound = errors.New("sandbox not found")
 	ErrExists   = errors.New("sandbox already exists")
+	ErrNoImage  = errors.New("image not found")
 )
 
 // Status is a sandbox's state in msb's own words.
@@ -60,6 +62,12 @@ type Sandbox struct {
 // Config is the part of a sandbox's configuration that Parity looks at.
 type Config struct {
 	Network *Network `json:"network"`
+	Runtime *Runtime `json:"runtime"`
+}
+
+// Runtime is how a sandbox's commands run. A User of nil is the image's.
+type Runtime struct {
+	User *string `json:"user"`
 }
 
 // Network is a sandbox's network configuration. A Policy of nil means that the key is absent: the default policy.
@@ -81,6 +89,7 @@ type CreateOptions struct {
 	Image     string // a reference, in msb's image store or pullable
 	CPUs      int    // 0 leaves it to msb
 	MemoryMiB int    // 0 leaves it to msb
+	NoPull    bool   // an image that is not in the image store is an error
 
 	MaxCPUs      int           // how many CPUs the machine can be given while it runs; 0 leaves it to msb
 	MaxMemoryMiB int           // how much memory it can be given while it runs; 0 leaves it to msb
@@ -113,6 +122,14 @@ type Image struct {
 	OS           string `json:"os"`
 }
 
+// ImageDetails is what `msb image inspect` says.
+type ImageDetails struct {
+	Digest string `json:"digest"`
+	Config struct {
+		User string `json:"user"`
+	} `json:"config"`
+}
+
 // Version gives the version that the executable says it is, such as "0.7.2".
 func (c *Client) Version(ctx context.Context) (string, error) {
 	res, err := c.run(ctx, "version", "--version")
@@ -135,6 +152,9 @@ func (c *Client) Doctor(ctx context.Context) error {
 // Create creates a sandbox and boots it. The error of one whose name is taken is ErrExists.
 func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 	args := []string{"create", "--name", o.Name}
+	if o.NoPull {
+		args = append(args, "--pull", "never")
+	}
 	if o.CPUs > 0 {
 		args = append(args, "--cpus", strconv.Itoa(o.CPUs))
 	}
@@ -282,6 +302,17 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return list, decode("image ls", res.Stdout, &list)
 }
 
+// InspectImage says what is known of an image of the image store, by the reference under which it was put there. The error of one that is not
+// there is ErrNoImage.
+func (c *Client) InspectImage(ctx context.Context, reference string) (ImageDetails, error) {
+	var details ImageDetails
+	res, err := c.run(ctx, "image inspect", "image", "inspect", "--format", "json", reference)
+	if err != nil {
+		return details, err
+	}
+	return details, decode("image inspect", res.Stdout, &details)
+}
+
 // cmd is a command of msb. It is not made --quiet where it may fail: several commands then fail without a word.
 func (c *Client) cmd(args []string) proc.Cmd {
 	env := c.Env
@@ -306,6 +337,9 @@ func (c *Client) runCmd(ctx context.Context, operation string, cmd proc.Cmd) (pr
 	}
 	if err != nil && operation == "create" && strings.Contains(string(res.Stderr), "already exists") {
 		err = fmt.Errorf("%w: %w", ErrExists, err)
+	}
+	if err != nil && operation == "image inspect" && strings.Contains(string(res.Stderr), "not found") {
+		err = fmt.Errorf("%w: %w", ErrNoImage, err)
 	}
 	if c.Observe != nil {
 		c.Observe(operation, time.Since(started), err)

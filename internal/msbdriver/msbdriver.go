@@ -14,6 +14,7 @@ import (
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/driver"
+	"dagger/parity/internal/reference/images"
 )
 
 // Name is the name of a workspace's machine: "devsy-" and the workspace's uid. A name longer than 128 characters is cut, and ends in
@@ -32,6 +33,7 @@ func Name(workspace string) string {
 type Driver struct {
 	MSB     *msb.Client
 	Options Options
+	Log     io.Writer // what becomes of images, for people; nil is nobody
 }
 
 var _ driver.Driver = Driver{}
@@ -45,37 +47,53 @@ func (d Driver) Find(ctx context.Context, workspace string) (driver.Machine, boo
 	if err != nil {
 		return driver.Machine{}, false, err
 	}
-	return driver.Machine{ID: Name(workspace), Running: s.Status == msb.StatusRunning, CreatedAt: s.CreatedAt}, true, nil
+	m := driver.Machine{ID: Name(workspace), Running: s.Status == msb.StatusRunning, CreatedAt: s.CreatedAt}
+	if s.Config != nil && s.Config.Runtime != nil && s.Config.Runtime.User != nil {
+		m.User = *s.Config.Runtime.User
+	}
+	return m, true, nil
 }
 
 // The calls below do not look before they act: each msb command costs a second in an emulated lab. They look when one failed.
 
 // Run implements driver.Driver. What a failed run left is removed; what one left whose context is over is not: Delete does it.
-func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) (string, error) {
+func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) (driver.Machine, error) {
+	image, err := images.Store{MSB: d.MSB, Log: d.Log}.Deliver(ctx, o.Image, o.ImageBuiltLocally)
+	if err != nil {
+		return driver.Machine{}, err
+	}
 	create := msb.CreateOptions{
-		Name: Name(workspace), Image: o.Image, User: o.User, Env: o.Environment, Labels: o.Labels,
+		Name: Name(workspace), Image: o.Image, NoPull: true, User: o.User, Env: o.Environment, Labels: o.Labels,
 		CPUs: d.Options.CPUs, MaxCPUs: d.Options.MaxCPUs, MemoryMiB: d.Options.MemoryMiB, MaxMemoryMiB: d.Options.MaxMemoryMiB,
 		RootDiskGiB: d.Options.StorageGiB, IdleTimeout: d.Options.InactivityTimeout, DenyEgress: d.Options.BlockEgress,
+	}
+	if create.User == "" {
+		create.User = image.User // told to msb, it is in what msb tells of the machine
 	}
 	for _, f := range o.Files {
 		create.Copies = append(create.Copies, msb.Copy(f))
 	}
+	return driver.Machine{ID: create.Name, Running: true, User: create.User}, d.create(ctx, workspace, create)
+}
+
+// create creates a machine.
+func (d Driver) create(ctx context.Context, workspace string, o msb.CreateOptions) error {
 	began := time.Now().Truncate(time.Second) // msb's time stamps may have no fractions
-	err := d.MSB.Create(ctx, create)
+	err := d.MSB.Create(ctx, o)
 	switch {
 	case err == nil || ctx.Err() != nil:
-		return create.Name, err
+		return err
 	case errors.Is(err, msb.ErrExists): // and not by its time alone: it may have been made in this very second
-		return create.Name, fmt.Errorf("%w: %w", driver.ErrExists, err)
+		return fmt.Errorf("%w: %w", driver.ErrExists, err)
 	}
 	m, found, lookErr := d.Find(ctx, workspace)
 	switch {
 	case found && m.CreatedAt.Before(began):
-		return create.Name, fmt.Errorf("%w: %w", driver.ErrExists, err)
+		return fmt.Errorf("%w: %w", driver.ErrExists, err)
 	case found: // a create that fails late leaves a record
-		return create.Name, errors.Join(err, d.Delete(ctx, workspace))
+		return errors.Join(err, d.Delete(ctx, workspace))
 	}
-	return create.Name, errors.Join(err, lookErr)
+	return errors.Join(err, lookErr)
 }
 
 // Start implements driver.Driver.

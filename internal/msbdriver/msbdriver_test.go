@@ -65,10 +65,10 @@ func TestMeaning(t *testing.T) {
 	o := runOptions(home)
 	run := func(want error) {
 		t.Helper()
-		id, err := d.Run(ctx, "w", o)
+		m, err := d.Run(ctx, "w", o)
 		is("Run", err, want)
-		if id != "devsy-w" {
-			t.Errorf("Run gave the id %q", id)
+		if m.ID != "devsy-w" {
+			t.Errorf("Run gave %+v", m)
 		}
 	}
 

@@ -33,6 +33,7 @@ var _ runtimeserver.Runtime = (*Runtime)(nil)
 // workspace whose options are wrong can still be stopped and deleted.
 func New() *Runtime {
 	var r Runtime
+	r.driver.Log = os.Stderr
 	r.driver.Options, r.wrongOptions = msbdriver.ParseEnvironment(os.Environ())
 	r.driver.MSB, r.noMSB = msbdriver.Locate()
 	return &r
@@ -91,7 +92,8 @@ func (r *Runtime) Run(ctx context.Context, request *pb.RunImageRequest) error {
 		return err
 	}
 	o := driver.RunOptions{
-		Image: request.GetImage(), User: request.GetUser(), Environment: request.GetEnvironment(), Labels: map[string]string{},
+		Image: request.GetImage(), ImageBuiltLocally: request.GetImageBuiltLocally(), User: request.GetUser(),
+		Environment: request.GetEnvironment(), Labels: map[string]string{},
 	}
 	for _, label := range request.GetLabels() {
 		key, value, _ := strings.Cut(label, "=")

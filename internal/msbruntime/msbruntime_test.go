@@ -99,10 +99,10 @@ func TestWorkspace(t *testing.T) {
 	d := r.Driver()
 	agent := filepath.Join(t.TempDir(), "agent")
 	b.must(os.WriteFile(agent, []byte("#!/bin/sh\necho agent \"$@\"\n"), 0o755))
-	id, err := d.Run(bounded(t), "w", driver.RunOptions{Image: "image:1", User: "dev", Environment: map[string]string{"A": "b c"},
+	m, err := d.Run(bounded(t), "w", driver.RunOptions{Image: "image:1", User: "dev", Environment: map[string]string{"A": "b c"},
 		Labels: map[string]string{"l": "v"}, Files: []driver.File{{Source: agent, Target: "/usr/local/bin/agent"}}})
-	if err != nil || id != "devsy-w" {
-		t.Fatalf("Run: %q, %v", id, err)
+	if err != nil || m.ID != "devsy-w" || m.User != "dev" {
+		t.Fatalf("Run: %+v, %v", m, err)
 	}
 	create := b.asked("create")
 	for _, want := range []string{"--net-default-egress deny", "--memory 256M", "--user dev", "--env A=b c", "--label l=v", " image:1\n"} {
@@ -200,8 +200,8 @@ func TestWithoutMicroSandboxEachCallSaysSo(t *testing.T) {
 func TestErrorsDoNotShowTheEnvironment(t *testing.T) {
 	b := newBench(t)
 	d := b.start().Driver()
-	_, err := d.Run(bounded(t), "w", driver.RunOptions{Image: "no-such-image", Environment: map[string]string{"TOKEN": "s3cret"}})
-	if err == nil || !strings.Contains(err.Error(), "failed to pull no-such-image") || strings.Contains(err.Error(), "s3cret") {
+	_, err := d.Run(bounded(t), "w", driver.RunOptions{Image: "fails-late:1", Environment: map[string]string{"TOKEN": "s3cret"}})
+	if err == nil || !strings.Contains(err.Error(), "boot failed") || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v", err)
 	}
 }

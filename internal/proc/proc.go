@@ -119,7 +119,7 @@ type Process struct {
 	ctx            context.Context
 	started        time.Time
 	stdout, stderr *capped
-	tail           *tail
+	tail           *Tail
 	done           chan struct{}
 	result         Result
 	err            error
@@ -131,7 +131,7 @@ func Start(ctx context.Context, c Cmd) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("proc: a command without a program")
 	}
-	p := &Process{ctx: ctx, started: time.Now(), tail: &tail{}, done: make(chan struct{})}
+	p := &Process{ctx: ctx, started: time.Now(), tail: &Tail{}, done: make(chan struct{})}
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Argv: c.Argv, ExitCode: -1, Cause: err}
 	}
@@ -287,13 +287,14 @@ func (c *capped) bytes() []byte {
 	return bytes.Clone(c.buf.Bytes())
 }
 
-// tail keeps the last lines written to it.
-type tail struct {
+// Tail keeps the last lines written to it, to say how something ended. It is safe for concurrent use.
+type Tail struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
-func (t *tail) Write(b []byte) (int, error) {
+// Write implements io.Writer. It does not fail.
+func (t *Tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	const keep = 8 << 10
@@ -303,7 +304,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (t *tail) String() string {
+// String gives the last lines, without the line feed at their end.
+func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(t.buf)), "\n")

@@ -29,7 +29,7 @@ func openBuiltin(options map[string]string) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return msbdriver.Driver{MSB: client, Options: parsed}, nil
+	return msbdriver.Driver{MSB: client, Options: parsed, Log: os.Stderr}, nil
 }
 
 // external is a runtime as the driver of one workspace, for one command of the CLI: one process, which starts with the first call.
@@ -38,6 +38,7 @@ type external struct {
 	binary  binaries.Binary
 	args    []string
 	env     []string
+	log     io.Writer // gets what the runtime says of itself, for people; nil is nobody
 	running *runtimeclient.Runtime
 }
 
@@ -99,7 +100,7 @@ func (e *external) runtime(ctx context.Context) (driver.Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; `workspace up` brings it here again", err)
 	}
-	e.running, err = runtimeclient.Start(ctx, runtimeclient.Command{Path: path, Args: e.args, Env: e.env})
+	e.running, err = runtimeclient.Start(ctx, runtimeclient.Command{Path: path, Args: e.args, Env: e.env, Log: e.log})
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +133,10 @@ func (e *external) Find(ctx context.Context, workspace string) (driver.Machine, 
 }
 
 // Run implements driver.Driver.
-func (e *external) Run(ctx context.Context, workspace string, o driver.RunOptions) (string, error) {
+func (e *external) Run(ctx context.Context, workspace string, o driver.RunOptions) (driver.Machine, error) {
 	d, err := e.runtime(ctx)
 	if err != nil {
-		return "", err
+		return driver.Machine{}, err
 	}
 	return d.Run(ctx, workspace, o)
 }
@@ -205,6 +206,7 @@ func (s state) openToMake(ctx context.Context, w workspace, options map[string]s
 		return nil, err
 	}
 	if e, ok := d.(*external); ok {
+		e.log = os.Stderr
 		if err = e.install(ctx); err == nil {
 			_, err = e.runtime(ctx)
 		}

@@ -32,7 +32,8 @@ func (e *Exit) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 // standard output, all else to standard error.
 //
 // It takes from the environment: DEVSY_HOME, where the records are (else $HOME/.devsy); MSB_HOME; msb in PATH, or PARITY_MSB;
-// DEVSY_AGENT, the parity-agent for guests, else the one beside this executable.
+// DEVSY_AGENT, the parity-agent for guests, else the one beside this executable; what Docker's client takes, DOCKER_HOST and DOCKER_CONFIG
+// above all; SSL_CERT_FILE.
 func Command(name string) *cobra.Command {
 	root := group(name, "The reference workspace CLI: Devsy's command line over MicroSandbox",
 		group("provider", "Providers of workspaces", providerAdd(), providerDelete(), providerList()),

@@ -311,10 +311,11 @@ func TestTwoUpsAtOnce(t *testing.T) {
 func TestFailedUpIsShownAndDeleted(t *testing.T) {
 	b := newBench(t)
 	b.addProvider(nil)
-	b.devcontainer(`{"image": "no-such-image"}`)
+	// Nothing listens there.
+	b.devcontainer(`{"image": "127.0.0.1:1/no/such:image"}`)
 	_, err := b.up(subject.UpOptions{})
 	var failed *subject.UpError
-	if !errors.As(err, &failed) || !strings.Contains(failed.Message, "failed to pull no-such-image") {
+	if !errors.As(err, &failed) || !strings.Contains(failed.Message, "the registry cannot be reached: 127.0.0.1:1: ") {
 		t.Fatalf("got %v", err)
 	}
 	if s, err := b.Status(bounded(t), "w"); err != nil || s.State != "NotFound" {

@@ -169,9 +169,6 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
-	if w.RemoteUser = config.user(); w.RemoteUser == "" {
-		w.RemoteUser = "root"
-	}
 	if w.RemoteFolder = config.WorkspaceFolder; w.RemoteFolder == "" {
 		w.RemoteFolder = "/workspaces/" + filepath.Base(w.Source.LocalFolder)
 	}
@@ -189,7 +186,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		}
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "making a machine for workspace %s from %s\n", w.ID, config.Image)
-	machine, err = d.Run(ctx, w.UID, driver.RunOptions{
+	made, err := d.Run(ctx, w.UID, driver.RunOptions{
 		Image: config.Image, User: config.user(), Environment: config.ContainerEnv,
 		Labels: map[string]string{"devsy.workspace": w.ID},
 		Files:  []driver.File{{Source: agent, Target: guestAgent}},
@@ -197,8 +194,18 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
-	w.Made, w.Machine = true, machine
-	return machine, write(s.workspaceFile(w.ID), w)
+	w.Made, w.Machine, w.RemoteUser = true, made.ID, remoteUser(config, made)
+	return made.ID, write(s.workspaceFile(w.ID), w)
+}
+
+// remoteUser is whom commands run as: whom devcontainer.json names, or else the image; root if that names nobody. A group is left out.
+func remoteUser(config devcontainer, m driver.Machine) string {
+	for _, user := range []string{config.user(), m.User} {
+		if name, _, _ := strings.Cut(user, ":"); name != "" {
+			return name
+		}
+	}
+	return "root"
 }
 
 // findAgent finds the agent for guests on this machine.

@@ -13,6 +13,7 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 
+	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/driver"
 	pb "dagger/parity/internal/runtimeproto"
 )
@@ -29,7 +30,7 @@ func (d drv) Find(ctx context.Context, workspace string) (m driver.Machine, foun
 		return m, false, d.Explain("Find", err)
 	}
 	c := res.GetContainer()
-	m.ID = c.GetId()
+	m.ID, m.User = c.GetId(), c.GetConfig().GetUser()
 	if m.CreatedAt, err = time.Parse(time.RFC3339Nano, c.GetCreatedAt()); err != nil {
 		return m, false, d.Explain("Find", fmt.Errorf("created_at: expected a time of RFC 3339, seen %q", c.GetCreatedAt()))
 	}
@@ -49,19 +50,19 @@ var keepAlive = []string{"/bin/sh", "-c", "trap 'exit 0' TERM INT; while :; do s
 
 // Run implements driver.Driver. The protocol carries no files, so they go through Exec once the machine runs; the image must have /bin/sh,
 // mkdir, cat and chmod.
-func (d drv) Run(ctx context.Context, workspace string, o driver.RunOptions) (string, error) {
+func (d drv) Run(ctx context.Context, workspace string, o driver.RunOptions) (driver.Machine, error) {
 	if _, err := d.Calls.Preflight(ctx, &pb.PreflightRequest{}); err != nil {
-		return "", d.Explain("Preflight", err)
+		return driver.Machine{}, d.Explain("Preflight", err)
 	}
 	request := &pb.RunImageRequest{
-		WorkspaceId: workspace, Image: o.Image, User: o.User, RemoteUser: o.User, Environment: o.Environment,
-		Entrypoint: keepAlive[0], Args: keepAlive[1:],
+		WorkspaceId: workspace, Image: o.Image, ImageBuiltLocally: o.ImageBuiltLocally, User: o.User, RemoteUser: o.User,
+		Environment: o.Environment, Entrypoint: keepAlive[0], Args: keepAlive[1:],
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
 		request.Labels = append(request.Labels, key+"="+o.Labels[key])
 	}
 	if _, err := d.Calls.RunImage(ctx, request); err != nil {
-		return "", d.Explain("RunImage", err)
+		return driver.Machine{}, d.Explain("RunImage", err)
 	}
 	machine, err := d.fill(ctx, workspace, o.Files)
 	if err != nil && ctx.Err() == nil { // what a failed run left is removed; a cancelled one has no time for it
@@ -70,8 +71,8 @@ func (d drv) Run(ctx context.Context, workspace string, o driver.RunOptions) (st
 	return machine, err
 }
 
-// fill puts the files into a machine that was just made, and gives the machine's id.
-func (d drv) fill(ctx context.Context, workspace string, files []driver.File) (string, error) {
+// fill puts the files into a machine that was just made, and gives the machine.
+func (d drv) fill(ctx context.Context, workspace string, files []driver.File) (driver.Machine, error) {
 	m, found, err := d.Find(ctx, workspace)
 	if err == nil && (!found || !m.Running) {
 		err = fmt.Errorf("expected a running machine after RunImage, seen %v by Find", map[bool]string{true: "a stopped one", false: "none"}[found])
@@ -81,7 +82,7 @@ func (d drv) fill(ctx context.Context, workspace string, files []driver.File) (s
 			err = d.put(ctx, workspace, f)
 		}
 	}
-	return m.ID, err
+	return m, err
 }
 
 // put copies a file into a machine, mode and all.
@@ -97,7 +98,7 @@ func (d drv) put(ctx context.Context, workspace string, file driver.File) error 
 	}
 	to := shellescape.Quote(file.Target)
 	script := fmt.Sprintf("mkdir -p %s && cat >%s && chmod %o %s", shellescape.Quote(path.Dir(file.Target)), to, info.Mode().Perm(), to)
-	var said tail
+	var said proc.Tail
 	code, err := d.exec(ctx, &pb.ExecStart{WorkspaceId: workspace, Argv: []string{"/bin/sh", "-c", script}, User: "root"},
 		driver.Streams{In: source, Out: &said, Err: &said})
 	if err == nil && code != 0 {

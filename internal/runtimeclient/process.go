@@ -25,7 +25,8 @@ const drain = 2 * time.Second
 type process struct {
 	cmd    proc.Cmd
 	stdout handshakeReader
-	stderr tail
+	stderr proc.Tail
+	log    io.Writer // gets what stderr gets
 
 	mu      sync.Mutex
 	running *proc.Process
@@ -50,7 +51,7 @@ func (p *process) Start(ctx context.Context) error {
 		r.Close()
 		return context.Canceled
 	}
-	p.cmd.Stdout, p.cmd.Stderr = w, &p.stderr
+	p.cmd.Stdout, p.cmd.Stderr = w, p.words()
 	if p.running, err = proc.Start(context.Background(), p.cmd); err != nil {
 		r.Close()
 		return err
@@ -61,6 +62,14 @@ func (p *process) Start(ctx context.Context) error {
 		_ = r.SetReadDeadline(time.Now().Add(drain))
 	}()
 	return nil
+}
+
+// words is where what the runtime says of itself goes.
+func (p *process) words() io.Writer {
+	if p.log == nil {
+		return &p.stderr
+	}
+	return io.MultiWriter(&p.stderr, p.log)
 }
 
 // Stdout implements runner.Runner.
@@ -195,27 +204,4 @@ func (r *handshakeReader) first() (string, bool) {
 	defer r.mu.Unlock()
 	line, _, _ := bytes.Cut(r.line[:min(len(r.line), maxLine)], []byte("\n"))
 	return string(bytes.TrimSpace(line)), len(r.line) > 0
-}
-
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailBytes, tailLines = 8 << 10, 12
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -34,6 +35,9 @@ type Command struct {
 	Args []string // such as "serve"
 	Env  []string // the whole environment, but for what the protocol adds
 	Dir  string   // working folder; empty means this process's own
+
+	// Log gets what the runtime writes to standard error, as it comes; nil is nobody. The last of it is in errors in any case.
+	Log io.Writer
 
 	StartDeadline time.Duration // 0 means StartDeadline
 }
@@ -89,7 +93,7 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 		c.StartDeadline = StartDeadline
 	}
 	began := time.Now()
-	p := &process{cmd: proc.Cmd{Argv: append([]string{c.Path}, c.Args...), Dir: c.Dir}}
+	p := &process{cmd: proc.Cmd{Argv: append([]string{c.Path}, c.Args...), Dir: c.Dir}, log: c.Log}
 	r := &Runtime{process: p}
 	var err error
 	folder := os.TempDir()
@@ -109,8 +113,8 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 		SkipHostEnv:      true,
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: r.sockets.Path},
 		GRPCDialOptions:  []grpc.DialOption{grpc.WithInitialWindowSize(pb.FlowWindow), grpc.WithInitialConnWindowSize(pb.FlowWindow)},
-		SyncStdout:       &p.stderr, // what a runtime prints once the handshake is over belongs to its diagnostics
-		SyncStderr:       &p.stderr,
+		SyncStdout:       p.words(), // what a runtime prints once the handshake is over belongs to its diagnostics
+		SyncStderr:       p.words(),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			p.cmd.Env = append(c.Env[:len(c.Env):len(c.Env)], cmd.Env...)
 			return p, nil

@@ -125,10 +125,10 @@ func TestDriverOverAProcessForEachOperation(t *testing.T) {
 		is("Exec in a missing one", err, driver.ErrNotFound)
 	})
 	operate(func(d driver.Driver) {
-		id, err := d.Run(bounded(t), "w", o)
+		m, err := d.Run(bounded(t), "w", o)
 		is("Run", err, nil)
-		if id != "fake-w" {
-			t.Errorf("Run gave the id %q", id)
+		if m.ID != "fake-w" {
+			t.Errorf("Run gave %+v", m)
 		}
 	})
 	operate(func(d driver.Driver) {

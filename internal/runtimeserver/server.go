@@ -76,6 +76,7 @@ func (s service) Find(ctx context.Context, r *pb.FindRequest) (*pb.FindResponse,
 	}
 	return &pb.FindResponse{Found: true, Container: &pb.ContainerDetails{
 		Id: m.ID, CreatedAt: m.CreatedAt.UTC().Format(time.RFC3339Nano), State: &pb.ContainerState{Status: status},
+		Config: &pb.ContainerConfig{User: m.User},
 	}}, nil
 }
 

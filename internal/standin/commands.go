@@ -20,9 +20,9 @@ import (
 
 // createOptions are the flags of `msb create`.
 type createOptions struct {
-	image, name, memory, user, workdir, egress string
-	cpus                                       int
-	env, labels, copies                        []string
+	image, name, memory, user, workdir, egress, pull string
+	cpus                                             int
+	env, labels, copies                              []string
 }
 
 func (o *createOptions) flags(f *pflag.FlagSet) {
@@ -34,6 +34,7 @@ func (o *createOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.user, "user", "u", "", "")
 	f.StringVarP(&o.workdir, "workdir", "w", "", "")
 	f.StringVar(&o.egress, "net-default-egress", "", "")
+	f.StringVar(&o.pull, "pull", "if-missing", "") // it pulls none
 	f.StringArrayVar(&o.copies, "copy-file", nil, "")
 }
 

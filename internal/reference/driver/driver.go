@@ -14,8 +14,8 @@ import (
 type Driver interface {
 	// Find looks for a workspace's machine. One that is absent is found == false and no error.
 	Find(ctx context.Context, workspace string) (m Machine, found bool, err error)
-	// Run makes a machine, starts it, and gives its id. One that is there already is ErrExists.
-	Run(ctx context.Context, workspace string, o RunOptions) (machine string, err error)
+	// Run makes a machine, starts it, and gives it. One that is there already is ErrExists.
+	Run(ctx context.Context, workspace string, o RunOptions) (Machine, error)
 	// Start starts a machine. One that is running is no error; one that is absent is ErrNotFound.
 	Start(ctx context.Context, workspace string) error
 	// Stop stops a machine. One that is stopped is no error; one that is absent is ErrNotFound.
@@ -38,11 +38,14 @@ type Machine struct {
 	ID        string // its name where it runs
 	Running   bool   // a machine that is neither running nor stopped, such as a crashed one, counts as stopped
 	CreatedAt time.Time
+	User      string // whom its commands run as; empty if the driver does not know
 }
 
 // RunOptions say what to run.
 type RunOptions struct {
-	Image       string // a reference that the driver's image store has, or that it can pull
+	Image             string // a reference, of the Docker Engine's, of a registry's, or of the driver's own image store
+	ImageBuiltLocally bool   // the image is the Docker Engine's: no registry is asked for it
+
 	User        string // empty leaves it to the image
 	Environment map[string]string
 	Labels      map[string]string
