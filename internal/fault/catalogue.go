@@ -48,6 +48,10 @@ const (
 	ImageLongNameCut           Fault = "image-long-name-cut"
 	ImageWhiteoutIgnored       Fault = "image-whiteout-ignored"
 	ImageOpaqueIgnored         Fault = "image-opaque-ignored"
+	ImageNonceChanged          Fault = "image-nonce-changed"
+	ImageReleaseChanged        Fault = "image-release-changed"
+	ImageMarkerLost            Fault = "image-marker-lost"
+	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
 	ImageUserDropped           Fault = "image-user-dropped"
 )
@@ -111,6 +115,12 @@ const (
 	EndpointDeadAtEnd   Fault = "endpoint-dead-at-end"
 	EndpointForgets     Fault = "endpoint-forgets"
 	EndpointStranger    Fault = "endpoint-stranger"
+	RegistryFails       Fault = "registry-fails"
+	RegistryRefuses     Fault = "registry-refuses"
+	RegistryDies        Fault = "registry-dies"
+	DockerFails         Fault = "docker-fails"
+	DockerDies          Fault = "docker-dies"
+	DockerHasImage      Fault = "docker-has-image"
 )
 
 // The faults of the step. Catalogue describes each.
@@ -166,6 +176,10 @@ func Catalogue() []Entry {
 		{ImageLongNameCut, StandIn, "Names of an image's files that have more than 100 bytes are cut off there."},
 		{ImageWhiteoutIgnored, StandIn, "What a later layer of an image removes stays."},
 		{ImageOpaqueIgnored, StandIn, "What a later layer of an image removes from a folder by making it opaque stays."},
+		{ImageNonceChanged, StandIn, "The nonce of an image is another one."},
+		{ImageReleaseChanged, StandIn, "The os-release of an image is another system's."},
+		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
+		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
 		{ImageUserDropped, StandIn, "An image's user is dropped."},
 
@@ -220,6 +234,13 @@ func Catalogue() []Entry {
 		{EndpointDeadAtEnd, Fixture, "The endpoint dies after the denied request, once the host was answered."},
 		{EndpointForgets, Fixture, "The endpoint keeps no receipt of what it answered."},
 		{EndpointStranger, Fixture, "A stranger's receipt turns up at the endpoint."},
+
+		{RegistryFails, Fixture, "The registry cannot listen."},
+		{RegistryRefuses, Fixture, "The registry takes no image."},
+		{RegistryDies, Fixture, "The registry is gone once it has the image."},
+		{DockerFails, Fixture, "The Docker Engine cannot be started."},
+		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
+		{DockerHasImage, Fixture, "An image that is pushed to the registry turns up in the Docker Engine too."},
 
 		{CaseSkipped, Step, "The last case is skipped without a word."},
 		{CaseTwice, Step, "Each case is reported twice."},

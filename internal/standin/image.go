@@ -149,7 +149,9 @@ func (s store) load(input, tag string) ([]string, error) {
 			return fail(err)
 		}
 		for _, ref := range one.references {
-			refs[ref] = id
+			if refs[ref] == "" || !fault.On(fault.LoadKeepsTag) {
+				refs[ref] = id
+			}
 			loaded = append(loaded, ref)
 		}
 	}

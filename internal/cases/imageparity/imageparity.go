@@ -75,7 +75,7 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 	})
 	s.Check("", "fixture/registry", func() cases.Finding {
 		r, err := registry.Start(registry.Options{Dir: filepath.Join(dir, "r")})
-		if err != nil {
+		if err = errors.Join(err, failing(fault.RegistryFails)); err != nil {
 			return cases.Unclear("", err.Error(), "run it again; the registry is the test's own")
 		}
 		s.registry = r
