@@ -112,6 +112,31 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestOnly(t *testing.T) {
+	selected, err := catalogue().Select("egress", []string{"both"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/deny":        "contract/builtin/cli egress/builtin/deny egress/external/deny parity/egress",
+		"egress/external/deny": "contract/builtin/cli egress/external/deny",
+		"contract/*/cli":       "contract/builtin/cli",
+	} {
+		if got, err := Only(selected, pattern); err != nil || strings.Join(ids(got), " ") != want {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/den":  `no case matches "egress/*/den", where * is any text without a slash; they are contract/builtin/cli, egress/builtin/public`,
+		"parity/egress": "no case matches",
+		"[":             `"[" is no pattern`,
+	} {
+		if got, err := Only(selected, pattern); got != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
+	}
+}
+
 func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 	for _, test := range []struct {
 		scenario  string

@@ -51,7 +51,7 @@ var scenarioShort = map[string]string{
 
 // runFlags are the flags of a run.
 type runFlags struct {
-	provider, kvm, report string
+	provider, only, kvm, report string
 	tools                 run.ToolOptions
 	labs                  int
 	memory, disk          int
@@ -68,7 +68,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -77,6 +77,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", catalogue.Both, "builtin, external or both")
+	flags.StringVar(&f.only, "only", "", "a pattern of case ids, such as egress/*/deny: run those, after the contract's")
 	flags.StringVar(&f.tools.ExternalSource, "external-provider", "", "a file, a folder or a URL of the external provider's provider.yaml (default the reference one, parity-runtime)")
 	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml and summary.md")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
@@ -96,6 +97,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	selected, err := step.Catalogue().Select(scenario, strings.Split(f.provider, ","))
 	if err != nil {
 		return usageErrorf("%w", err)
+	}
+	if f.only != "" {
+		if selected, err = catalogue.Only(selected, f.only); err != nil {
+			return usageErrorf("--only: %w", err)
+		}
 	}
 	mode, err := lab.ParseKVM(f.kvm)
 	if err != nil {
