@@ -52,10 +52,10 @@ var scenarioShort = map[string]string{
 // runFlags are the flags of a run.
 type runFlags struct {
 	provider, only, kvm, report string
-	tools                 run.ToolOptions
-	labs                  int
-	memory, disk          int
-	timeout               time.Duration
+	tools                       run.ToolOptions
+	labs                        int
+	memory, disk                int
+	timeout                     time.Duration
 }
 
 func scenarioCommand(scenario string) *cobra.Command {
