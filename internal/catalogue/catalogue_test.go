@@ -7,7 +7,9 @@ import (
 )
 
 func catalogue() Catalogue {
-	return New([]Check{{"", "ssh/exit-code", "An exit code passes through."}, {"", "status/missing", "A missing workspace is 75."}})
+	return New([]Check{
+		{Name: "ssh/exit-code", Sentence: "An exit code passes through."}, {Name: "status/missing", Sentence: "A missing workspace is 75."},
+	})
 }
 
 func ids(cases []Case) []string {

@@ -158,8 +158,8 @@ func (s store) load(input, tag string) ([]string, error) {
 	return loaded, writeRecord(s.referencesFile(), refs)
 }
 
-// removeImages removes images by their references. An image goes once it has none, and no sandbox.
-func (s store) removeImages(references []string, force bool) error {
+// removeImages removes images by their references. An image goes once it has none; one that a sandbox has is refused.
+func (s store) removeImages(references []string) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
@@ -175,15 +175,14 @@ func (s store) removeImages(references []string, force bool) error {
 	}
 	for _, ref := range references {
 		id, known := refs[ref]
-		inUse := slices.ContainsFunc(machines, func(m machine) bool { return m.ImageID == id })
 		switch {
 		case !known:
 			err = errors.Join(err, imageNotFound(ref))
-		case inUse && !force:
-			err = errors.Join(err, fmt.Errorf("image in use by sandboxes: %s", ref))
+		case slices.ContainsFunc(machines, func(m machine) bool { return m.ImageID == id }):
+			err = errors.Join(err, fmt.Errorf("image in use by sandbox(es): %s", ref))
 		default:
 			delete(refs, ref)
-			if !inUse && !slices.Contains(slices.Collect(maps.Values(refs)), id) {
+			if !slices.Contains(slices.Collect(maps.Values(refs)), id) {
 				err = errors.Join(err, os.RemoveAll(s.imageDir(id)))
 			}
 		}
