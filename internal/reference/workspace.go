@@ -169,6 +169,9 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
+	if config, err = misbehavingConfig(ctx, config); err != nil {
+		return "", err
+	}
 	image := config.Image
 	if config.isBuilt() { // before anything is removed: a build that fails leaves the workspace as it is
 		if image, err = buildImage(ctx, c, w, config); err != nil {
@@ -301,7 +304,7 @@ func workspaceSSH() *cobra.Command {
 			if !stdio {
 				argv = []string{guestAgent, "run", "--dir", w.RemoteFolder, "/bin/sh", "-c", command}
 			}
-			code, err := d.Exec(ctx, w.UID, argv, driver.Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+			code, err := d.Exec(ctx, w.UID, misbehavingArgv(argv), driver.Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
 			if err == nil && code != 0 {
 				err = &Exit{code}
 			}
