@@ -137,6 +137,12 @@ func (b bench) store(t *testing.T) {
 		config.WorkingDir != "/home/dev" || !slices.Contains(config.Env, "FROM_IMAGE=1") {
 		t.Errorf("image inspect says %s, %v", res.Stdout, err)
 	}
+	if details, err := c.InspectImage(ctx, "parity.test/also:1"); err != nil || details.Digest != oneDigest || details.Config.User != "dev" {
+		t.Errorf("InspectImage gives %+v, %v", details, err)
+	}
+	if _, err := c.InspectImage(ctx, "parity.test/nobody:1"); !errors.Is(err, msb.ErrNoImage) {
+		t.Errorf("InspectImage of an image that does not exist gives %v", err)
+	}
 
 	before := len(digests(t, c))
 	if _, err := b.command(t, c, "image", "rm", "parity.test/also:1", "parity.test/nobody:1"); err == nil ||
