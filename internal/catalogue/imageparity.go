@@ -1,6 +1,10 @@
 package catalogue
 
-import "slices"
+import (
+	"slices"
+
+	"dagger/parity/internal/msb"
+)
 
 // The names of the cases of image-parity: where the workspace's image comes from.
 const (
@@ -75,11 +79,5 @@ func imageInside(name, phase string) []Check {
 	})
 }
 
-// TreeExceptions are the paths at and below which a guest need not have what its image has: MicroSandbox, or the machine that it makes,
-// puts something of its own there.
-func TreeExceptions() []string {
-	return []string{
-		"/dev", "/proc", "/sys", "/run", "/tmp", // file systems of the machine's own
-		"/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
-	}
-}
+// TreeExceptions are the paths at and below which a guest need not have what its image has: MicroSandbox puts something of its own there.
+func TreeExceptions() []string { return msb.OwnPaths() }

@@ -88,13 +88,12 @@ const (
 	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
 	ImageThroughDocker      Fault = "image-through-docker"
 	RegistryNeverRead       Fault = "registry-never-read"
-	RegistryAskedForDockers Fault = "registry-asked-for-dockers"
+	ImageThroughRegistry    Fault = "image-through-registry"
 	WrongImage              Fault = "wrong-image"
 	StaleTag                Fault = "stale-tag"
 	DockerfileIgnored       Fault = "dockerfile-ignored"
 	FeatureDropped          Fault = "feature-dropped"
 	FeatureEnvDropped       Fault = "feature-env-dropped"
-	BuiltImageLeft          Fault = "built-image-left"
 	UserIgnored             Fault = "user-ignored"
 	SSHEnvDropped           Fault = "ssh-env-dropped"
 )
@@ -224,13 +223,12 @@ func Catalogue() []Entry {
 		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},
 		{ImageThroughDocker, Reference, "An image of a registry is pulled into Docker, and taken from there."},
 		{RegistryNeverRead, Reference, "An image of a registry is made up on the spot, and the registry is not asked."},
-		{RegistryAskedForDockers, Reference, "A registry is asked for an image that Docker has."},
+		{ImageThroughRegistry, Reference, "An image that only Docker has, or the base of what is built, is pushed to the registry that its reference names."},
 		{WrongImage, Reference, "The image is brought from where it is, and the workspace is made from another one."},
 		{StaleTag, Reference, "A recreated workspace has the image that its reference stood for when it was made first."},
 		{DockerfileIgnored, Reference, "A Dockerfile is not built: what its first FROM names is taken as it is."},
 		{FeatureDropped, Reference, "The Features of a devcontainer.json are not installed."},
 		{FeatureEnvDropped, Reference, "The containerEnv of a Feature is dropped."},
-		{BuiltImageLeft, Reference, "What was built for a workspace stays in Docker."},
 		{UserIgnored, Reference, "A workspace is root's, whatever user its image names."},
 		{SSHEnvDropped, Reference, "Commands over SSH get none of the environment but PATH."},
 
