@@ -93,7 +93,8 @@ func (s store) inspectImage(ref string) (map[string]any, error) {
 		return nil, err
 	}
 	all, err := s.listed(ref, id)
-	all["config"] = map[string]any{"env": img.Env, "user": null(img.User), "working_dir": null(img.Workdir), "cmd": img.Cmd, "entrypoint": img.Entrypoint}
+	all["config"] = map[string]any{"env": img.Env, "user": null(img.User), "working_dir": null(img.Workdir), "cmd": img.Cmd,
+		"entrypoint": img.Entrypoint}
 	return all, err
 }
 

@@ -133,8 +133,8 @@ func (b bench) store(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(res.Stdout, &inspected)
 	}
-	if config := inspected.Config; err != nil || inspected.Reference != "parity.test/also:1" || inspected.Digest != oneDigest || config.User != "dev" ||
-		config.WorkingDir != "/home/dev" || !slices.Contains(config.Env, "FROM_IMAGE=1") {
+	if config := inspected.Config; err != nil || inspected.Reference != "parity.test/also:1" || inspected.Digest != oneDigest ||
+		config.User != "dev" || config.WorkingDir != "/home/dev" || !slices.Contains(config.Env, "FROM_IMAGE=1") {
 		t.Errorf("image inspect says %s, %v", res.Stdout, err)
 	}
 	if details, err := c.InspectImage(ctx, "parity.test/also:1"); err != nil || details.Digest != oneDigest || details.Config.User != "dev" {
