@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dagger/parity/fixtures/images"
@@ -94,11 +95,30 @@ func (s *scenario) tree(phase string) cases.Finding {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
 	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: catalogue.TreeExceptions()})
+	s.Observe(phase, "added", "%s", strings.Join(added(s.current.tree, got), " "))
 	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
 	if len(differences) > 0 {
 		return cases.Broken("", some(differences), nextContent)
 	}
 	return cases.Passed(report.Count(len(s.current.tree), "path") + " of the image, each there and equal")
+}
+
+// volatile are folders in which what is there changes from run to run.
+var volatile = []string{"/run", "/tmp"}
+
+// added are the paths of the guest that its image does not have, without those beneath another of them.
+func added(image, guest []tree.Entry) (paths []string) {
+	has := map[string]bool{}
+	for _, e := range image {
+		has[e.Path] = true
+	}
+	not := slices.Concat(volatile, catalogue.TreeExceptions())
+	for _, e := range guest {
+		if !has[e.Path] && !tree.Under(e.Path, not) && !tree.Under(e.Path, paths) {
+			paths = append(paths, e.Path)
+		}
+	}
+	return paths
 }
 
 // list lists the files of the guest.

@@ -38,7 +38,6 @@ type Workspace struct {
 	// What the earlier phases saw.
 	createdAt time.Time
 	bootIDs   []string
-	marker    string
 }
 
 // Bounded calls do with a deadline of its own within the case's.
