@@ -139,6 +139,7 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 	if err != nil {
 		return w, "", err
 	}
+	defer func() { err = errors.Join(err, s.forgetThere(ctx, w.ID, d, err)) }()
 	defer release(d)
 	w.Provider.Options = present
 	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, known)
@@ -378,6 +379,9 @@ func workspaceDelete() *cobra.Command {
 			defer release(d)
 			// The record goes last: as long as there may be a machine, there is a record of it.
 			if err := d.Delete(ctx, w.UID); err != nil {
+				return fmt.Errorf("delete workspace %q: %w", w.ID, err)
+			}
+			if err := removeThere(ctx, d); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)
 			}
 			return os.RemoveAll(s.workspaceDir(w.ID))
