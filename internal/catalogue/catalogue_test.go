@@ -7,7 +7,9 @@ import (
 )
 
 func catalogue() Catalogue {
-	return New([]Check{{"", "ssh/exit-code", "An exit code passes through."}, {"", "status/missing", "A missing workspace is 75."}})
+	return New([]Check{
+		{Name: "ssh/exit-code", Sentence: "An exit code passes through."}, {Name: "status/missing", Sentence: "A missing workspace is 75."},
+	})
 }
 
 func ids(cases []Case) []string {
@@ -109,6 +111,31 @@ func TestSelect(t *testing.T) {
 	}
 	if last := both[len(both)-1]; len(last.Checks) != 2 || last.Checks[0].Name != "public" || last.Checks[1].Name != "deny" {
 		t.Errorf("%s has the checks %+v", last.ID(), last.Checks)
+	}
+}
+
+func TestOnly(t *testing.T) {
+	selected, err := catalogue().Select("egress", []string{"both"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/deny":        "contract/builtin/cli egress/builtin/deny egress/external/deny parity/egress",
+		"egress/external/deny": "contract/builtin/cli egress/external/deny",
+		"contract/*/cli":       "contract/builtin/cli",
+	} {
+		if got, err := Only(selected, pattern); err != nil || strings.Join(ids(got), " ") != want {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/den":  `no case matches "egress/*/den", where * is any text without a slash; they are contract/builtin/cli, egress/builtin/public`,
+		"parity/egress": "no case matches",
+		"[":             `"[" is no pattern`,
+	} {
+		if got, err := Only(selected, pattern); got != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
 	}
 }
 

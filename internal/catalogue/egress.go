@@ -4,19 +4,17 @@ package catalogue
 func egressChecks(provider string, deny bool) []Check {
 	checks := []Check{
 		linkCheck,
-		{"", "fixture/endpoint", "The endpoint answers the host on its literal address."},
-		{"", "fixture/image", "The image of the workspaces is built and loaded into MicroSandbox."},
+		{Name: "fixture/endpoint", Sentence: "The endpoint answers the host on its literal address."},
+		{Name: "fixture/image", Sentence: "The image of the workspaces is built and loaded into MicroSandbox."},
 		providerCheck,
 	}
 	if deny {
-		checks = append(checks, Check{"", "workspace/control",
-			"The control workspace, whose egress is not denied, came up, and an SSH session opens to it and to no other guest."})
+		checks = append(checks, Check{Name: "workspace/control", Sentence: "The control workspace, whose egress is not denied, came up, and an SSH session opens to it and to no other guest."})
 	}
 	for _, phase := range []string{Created, Restarted, Recreated} {
 		checks = append(checks, egressPhase(provider, phase, deny)...)
 	}
-	return append(checks, Check{"", "receipts",
-		"At the end the endpoint holds exactly the receipts that the case expects, and no stranger's."})
+	return append(checks, Check{Name: "receipts", Sentence: "At the end the endpoint holds exactly the receipts that the case expects, and no stranger's."})
 }
 
 func egressPhase(provider, phase string, deny bool) []Check {

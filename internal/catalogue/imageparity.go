@@ -1,6 +1,10 @@
 package catalogue
 
-import "slices"
+import (
+	"slices"
+
+	"dagger/parity/internal/msb"
+)
 
 // The names of the cases of image-parity: where the workspace's image comes from.
 const (
@@ -13,21 +17,21 @@ const (
 func imageParityChecks(provider, name string) []Check {
 	checks := []Check{
 		linkCheck,
-		{"", "fixture/registry", "The registry answers."},
-		{"", "fixture/docker", "The Docker Engine answers."},
-		{"", "fixture/image", map[string]string{
+		{Name: "fixture/registry", Sentence: "The registry answers."},
+		{Name: "fixture/docker", Sentence: "The Docker Engine answers."},
+		{Name: "fixture/image", Sentence: map[string]string{
 			ImageRegistry: "The image is built and pushed to the registry, which has forgotten the requests so far.",
 			ImageDocker:   "The image is built and loaded into the Docker Engine, under a reference of the registry, which does not have it.",
 			ImageFeature:  "The base image of the Dockerfile is built and loaded into the Docker Engine.",
 		}[name]},
 	}
 	if name == ImageRegistry {
-		checks = append(checks, Check{"", "docker/absent-before", "Before the workspace is made, the Docker Engine does not have the image."})
+		checks = append(checks, Check{Name: "docker/absent-before", Sentence: "Before the workspace is made, the Docker Engine does not have the image."})
 	}
 	checks = append(checks, providerCheck)
 	for _, phase := range []string{Created, Restarted, Recreated} {
 		if phase == Recreated {
-			checks = append(checks, Check{phase, "fixture/image", "The image is rebuilt with another nonce, and published under the same name."})
+			checks = append(checks, Check{Phase: phase, Name: "fixture/image", Sentence: "The image is rebuilt with another nonce, and published under the same name."})
 		}
 		checks = append(checks, phaseChecks(provider, phase, imageOutside(name, phase), imageInside(name, phase))...)
 	}
@@ -75,11 +79,5 @@ func imageInside(name, phase string) []Check {
 	})
 }
 
-// TreeExceptions are the paths at and below which a guest need not have what its image has: MicroSandbox, or the machine that it makes,
-// puts something of its own there.
-func TreeExceptions() []string {
-	return []string{
-		"/dev", "/proc", "/sys", "/run", "/tmp", // file systems of the machine's own
-		"/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
-	}
-}
+// TreeExceptions are the paths at and below which a guest need not have what its image has: MicroSandbox puts something of its own there.
+func TreeExceptions() []string { return msb.OwnPaths() }

@@ -2,15 +2,19 @@ package catalogue
 
 // What the cases of several scenarios begin with.
 var (
-	linkCheck     = Check{"", "fixture/link", "The link that stands for the way out is up, with an address on it and a default route."}
-	providerCheck = Check{"", "provider", "The subject has added its provider."}
+	linkCheck = Check{
+		Name: "fixture/link", Sentence: "The link that stands for the way out is up, with an address on it and a default route.", Shared: true,
+	}
+	providerCheck = Check{Name: "provider", Sentence: "The subject has added its provider.", Shared: true}
 )
 
 // phaseChecks are the checks of a phase: those that every scenario makes, and its own between them. outside are about the sandbox as
 // MicroSandbox has it, before anything enters the guest; inside are made in the guest.
 func phaseChecks(provider, phase string, outside, inside []Check) []Check {
 	var checks []Check
-	add := func(name, sentence string) { checks = append(checks, Check{Name: name, Sentence: sentence}) }
+	add := func(name, sentence string) {
+		checks = append(checks, Check{Name: name, Sentence: sentence, Shared: true})
+	}
 	if phase == Restarted {
 		add("workspace/stop", "The subject stopped the workspace, and MicroSandbox says Stopped.")
 	}

@@ -48,6 +48,10 @@ const (
 	ImageLongNameCut           Fault = "image-long-name-cut"
 	ImageWhiteoutIgnored       Fault = "image-whiteout-ignored"
 	ImageOpaqueIgnored         Fault = "image-opaque-ignored"
+	ImageNonceChanged          Fault = "image-nonce-changed"
+	ImageReleaseChanged        Fault = "image-release-changed"
+	ImageMarkerLost            Fault = "image-marker-lost"
+	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
 	ImageUserDropped           Fault = "image-user-dropped"
 )
@@ -82,6 +86,16 @@ const (
 	DenyRefused             Fault = "deny-refused"
 	DenyDropped             Fault = "deny-dropped"
 	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
+	ImageThroughDocker      Fault = "image-through-docker"
+	RegistryNeverRead       Fault = "registry-never-read"
+	ImageThroughRegistry    Fault = "image-through-registry"
+	WrongImage              Fault = "wrong-image"
+	StaleTag                Fault = "stale-tag"
+	DockerfileIgnored       Fault = "dockerfile-ignored"
+	FeatureDropped          Fault = "feature-dropped"
+	FeatureEnvDropped       Fault = "feature-env-dropped"
+	UserIgnored             Fault = "user-ignored"
+	SSHEnvDropped           Fault = "ssh-env-dropped"
 
 	AgentHere                 Fault = "agent-here"
 	AgentNotDownloaded        Fault = "agent-not-downloaded"
@@ -121,6 +135,12 @@ const (
 	EndpointDeadAtEnd   Fault = "endpoint-dead-at-end"
 	EndpointForgets     Fault = "endpoint-forgets"
 	EndpointStranger    Fault = "endpoint-stranger"
+	RegistryFails       Fault = "registry-fails"
+	RegistryRefuses     Fault = "registry-refuses"
+	RegistryDies        Fault = "registry-dies"
+	DockerFails         Fault = "docker-fails"
+	DockerDies          Fault = "docker-dies"
+	DockerHasImage      Fault = "docker-has-image"
 )
 
 // The faults of the step. Catalogue describes each.
@@ -176,6 +196,10 @@ func Catalogue() []Entry {
 		{ImageLongNameCut, StandIn, "Names of an image's files that have more than 100 bytes are cut off there."},
 		{ImageWhiteoutIgnored, StandIn, "What a later layer of an image removes stays."},
 		{ImageOpaqueIgnored, StandIn, "What a later layer of an image removes from a folder by making it opaque stays."},
+		{ImageNonceChanged, StandIn, "The nonce of an image is another one."},
+		{ImageReleaseChanged, StandIn, "The os-release of an image is another system's."},
+		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
+		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
 		{ImageUserDropped, StandIn, "An image's user is dropped."},
 
@@ -207,6 +231,16 @@ func Catalogue() []Entry {
 		{DenyRefused, Reference, "An up with the option that denies egress fails."},
 		{DenyDropped, Reference, "The option that denies egress is accepted and dropped."},
 		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},
+		{ImageThroughDocker, Reference, "An image of a registry is pulled into Docker, and taken from there."},
+		{RegistryNeverRead, Reference, "An image of a registry is made up on the spot, and the registry is not asked."},
+		{ImageThroughRegistry, Reference, "An image that only Docker has, or the base of what is built, is pushed to the registry that its reference names."},
+		{WrongImage, Reference, "The image is brought from where it is, and the workspace is made from another one."},
+		{StaleTag, Reference, "A recreated workspace has the image that its reference stood for when it was made first."},
+		{DockerfileIgnored, Reference, "A Dockerfile is not built: what its first FROM names is taken as it is."},
+		{FeatureDropped, Reference, "The Features of a devcontainer.json are not installed."},
+		{FeatureEnvDropped, Reference, "The containerEnv of a Feature is dropped."},
+		{UserIgnored, Reference, "A workspace is root's, whatever user its image names."},
+		{SSHEnvDropped, Reference, "Commands over SSH get none of the environment but PATH."},
 
 		{AgentHere, Reference, "The agent of a remote machine is put on this one, and runs here."},
 		{AgentNotDownloaded, Reference, "The agent is sent to a remote machine, and its URL is not asked."},
@@ -240,6 +274,13 @@ func Catalogue() []Entry {
 		{EndpointDeadAtEnd, Fixture, "The endpoint dies after the denied request, once the host was answered."},
 		{EndpointForgets, Fixture, "The endpoint keeps no receipt of what it answered."},
 		{EndpointStranger, Fixture, "A stranger's receipt turns up at the endpoint."},
+
+		{RegistryFails, Fixture, "The registry cannot listen."},
+		{RegistryRefuses, Fixture, "The registry takes no image."},
+		{RegistryDies, Fixture, "The registry is gone once it has the image."},
+		{DockerFails, Fixture, "The Docker Engine cannot be started."},
+		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
+		{DockerHasImage, Fixture, "An image that is pushed to the registry turns up in the Docker Engine too."},
 
 		{CaseSkipped, Step, "The last case is skipped without a word."},
 		{CaseTwice, Step, "Each case is reported twice."},

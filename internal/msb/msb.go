@@ -130,6 +130,12 @@ type ImageDetails struct {
 	} `json:"config"`
 }
 
+// OwnPaths lists the paths that MicroSandbox changes in every guest, or beneath which it has its own, whatever the image has there: it
+// mounts over them, writes over them, adds to them (/etc/profile) or sets their mode (/var/tmp).
+func OwnPaths() []string {
+	return []string{"/.msb", "/dev", "/etc/hostname", "/etc/hosts", "/etc/profile", "/etc/resolv.conf", "/proc", "/sys", "/var/tmp"}
+}
+
 // Version gives the version that the executable says it is, such as "0.7.2".
 func (c *Client) Version(ctx context.Context) (string, error) {
 	res, err := c.run(ctx, "version", "--version")

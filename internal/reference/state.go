@@ -62,6 +62,7 @@ type workspace struct {
 	RemoteFolder string            `json:"remoteWorkspaceFolder"`
 	Made         bool              `json:"made"`              // the machine was made to the end
 	Machine      string            `json:"machine,omitempty"` // its id
+	Built        *builtImage       `json:"builtImage,omitempty"`
 }
 
 // errNoRecord is the error of a record that does not exist.

@@ -300,6 +300,10 @@ func TestARemoteUpThatComesToNothing(t *testing.T) {
 	if _, err := r.up(subject.UpOptions{}); err == nil || !strings.Contains(err.Error(), `"image" is missing`) || r.served.Runtime.Requests() != 1 {
 		t.Errorf("got %v", err)
 	}
+	r.devcontainer(`{"build": {"dockerfile": "Dockerfile"}}`)
+	if _, err := r.up(subject.UpOptions{}); err == nil || !strings.Contains(err.Error(), "a Dockerfile and Features are not supported on a remote machine") {
+		t.Errorf("got %v", err)
+	}
 	if _, err := os.Stat(r.workspaceDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the workspace's folder is there: %v", err)
 	}

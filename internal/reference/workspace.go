@@ -170,6 +170,18 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	if err != nil {
 		return "", err
 	}
+	if config, err = misbehavingConfig(ctx, config); err != nil {
+		return "", err
+	}
+	image := config.Image
+	if config.isBuilt() { // before anything is removed: a build that fails leaves the workspace as it is
+		if err := buildsHere(d); err != nil {
+			return "", err
+		}
+		if image, err = buildImage(ctx, c, w, config); err != nil {
+			return "", err
+		}
+	}
 	if w.RemoteFolder = config.WorkspaceFolder; w.RemoteFolder == "" {
 		w.RemoteFolder = "/workspaces/" + filepath.Base(w.Source.LocalFolder)
 	}
@@ -186,9 +198,9 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 			return "", err
 		}
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "making a machine for workspace %s from %s\n", w.ID, config.Image)
+	fmt.Fprintf(c.ErrOrStderr(), "making a machine for workspace %s from %s\n", w.ID, image)
 	made, err := d.Run(ctx, w.UID, driver.RunOptions{
-		Image: config.Image, User: config.user(), Environment: config.ContainerEnv,
+		Image: image, ImageBuiltLocally: config.isBuilt(), User: config.user(), Environment: config.ContainerEnv,
 		Labels: map[string]string{"devsy.workspace": w.ID},
 		Files:  []driver.File{{Source: agent, Target: guestAgent}},
 	})
@@ -196,6 +208,7 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 		return "", err
 	}
 	w.Made, w.Machine, w.RemoteUser = true, made.ID, remoteUser(config, made)
+	removeBuilt(ctx, c, w, config.isBuilt())
 	return made.ID, write(s.workspaceFile(w.ID), w)
 }
 
@@ -295,7 +308,7 @@ func workspaceSSH() *cobra.Command {
 			if !stdio {
 				argv = []string{guestAgent, "run", "--dir", w.RemoteFolder, "/bin/sh", "-c", command}
 			}
-			code, err := d.Exec(ctx, w.UID, argv, driver.Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+			code, err := d.Exec(ctx, w.UID, misbehavingArgv(argv), driver.Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
 			if err == nil && code != 0 {
 				err = &Exit{code}
 			}
@@ -384,6 +397,7 @@ func workspaceDelete() *cobra.Command {
 			if err := removeThere(ctx, d); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)
 			}
+			removeBuilt(ctx, c, &w, false)
 			return os.RemoveAll(s.workspaceDir(w.ID))
 		})
 	c.Flags().BoolVar(&ignore, "ignore-not-found", false, "a workspace that does not exist is no error")

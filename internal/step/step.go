@@ -44,8 +44,8 @@ type Options struct {
 	Probe   string   // the probe program
 
 	External cases.External // the external provider, where a case has one
-	Docker   string         // the folder of the Docker Engine's programs, where a case has one
-	Patience float64        // see cases.Env
+	Docker   cases.Docker
+	Patience float64 // see cases.Env
 }
 
 // Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other

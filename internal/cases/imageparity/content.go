@@ -3,6 +3,7 @@ package imageparity
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -44,7 +45,7 @@ func (s *scenario) publish() cases.Finding {
 	done := s.Timed("image build")
 	img, err := images.Build(images.Spec{
 		Nonce: nonce, User: user, HardTree: true,
-		Env: map[string]string{environmentName: nonce}, Files: map[string]string{markerPath: s.name + " " + nonce},
+		Env: map[string]string{environmentName: nonce}, Files: map[string]string{images.MarkerPath: s.name + " " + nonce},
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), "see `parity doctor`: the image is made of the machine's static busybox")
@@ -59,11 +60,13 @@ func (s *scenario) publish() cases.Finding {
 	}
 	done()
 	defer s.Timed("image publish")()
+	s.misbehaveBefore()
 	err = s.Bounded(publishDeadline, func(ctx context.Context) error {
-		if s.name != catalogue.ImageRegistry {
-			return s.engine.Load(ctx, s.ref, img)
+		put := s.engine.Load
+		if s.name == catalogue.ImageRegistry {
+			put = push
 		}
-		return s.push(ctx, img)
+		return errors.Join(put(ctx, s.ref, img), s.misbehaveAfter(ctx, img))
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk)")
@@ -72,9 +75,9 @@ func (s *scenario) publish() cases.Finding {
 	return cases.Passed(s.ref)
 }
 
-// push puts the image into the registry.
-func (s *scenario) push(ctx context.Context, img v1.Image) error {
-	tag, err := name.NewTag(s.ref)
+// push puts an image into the registry that its reference names.
+func push(ctx context.Context, ref string, img v1.Image) error {
+	tag, err := name.NewTag(ref)
 	if err != nil {
 		return err
 	}

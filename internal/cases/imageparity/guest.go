@@ -45,7 +45,7 @@ func (s *scenario) markers(phase string, g *workspace.Guest) {
 		check("os-release", "sed -n s/^ID=//p /etc/os-release", images.ID+"\n", nextContent)
 		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
 	case catalogue.ImageDocker:
-		check("marker", "cat "+markerPath, s.name+" "+s.current.nonce, nextContent)
+		check("marker", "cat "+images.MarkerPath, s.name+" "+s.current.nonce, nextContent)
 		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
 	case catalogue.ImageFeature:
 		check("dockerfile/file", "cat "+dockerfilePath, s.dockerfileMarker(), "the guest was not made of what the Dockerfile builds")

@@ -16,6 +16,7 @@ import (
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -74,21 +75,27 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))
 	})
 	s.Check("", "fixture/registry", func() cases.Finding {
-		r, err := registry.Start(registry.Options{Dir: filepath.Join(dir, "r")})
+		err := failing(fault.RegistryFails)
+		if err == nil {
+			s.registry, err = registry.Start(registry.Options{Dir: filepath.Join(dir, "r")})
+		}
 		if err != nil {
 			return cases.Unclear("", err.Error(), "run it again; the registry is the test's own")
 		}
-		s.registry = r
-		c.Add("the registry", func(context.Context) error { return r.Close() })
+		c.Add("the registry", func(context.Context) error { return s.registry.Close() })
 		if err := s.Bounded(workspace.GuestDeadline, s.ping); err != nil {
 			return cases.Unclear("", err.Error(), "run it again; the registry is the test's own")
 		}
-		return cases.Passed(r.Host())
+		return cases.Passed(s.registry.Host())
 	})
 	s.Check("", "fixture/docker", func() cases.Finding {
 		defer s.Timed("Docker start")()
 		err := s.Bounded(engineDeadline, func(ctx context.Context) (err error) {
-			s.engine, err = docker.Start(ctx, docker.Options{Dir: filepath.Join(dir, "d"), RunID: s.RunID, Programs: docker.Programs(s.Docker)})
+			if err = failing(fault.DockerFails); err == nil {
+				s.engine, err = docker.Start(ctx, docker.Options{
+					Host: s.Docker.Host, Dir: filepath.Join(dir, "d"), RunID: s.RunID, Programs: docker.Programs(s.Docker.Programs),
+				})
+			}
 			return err
 		})
 		if err != nil {
@@ -99,7 +106,7 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 	})
 	s.Check("", "fixture/image", func() cases.Finding {
 		s.ref = fmt.Sprintf("%s/parity/%s:%s", s.registry.Host(), s.name, s.RunID)
-		around := cases.Surroundings{Environ: []string{"DOCKER_HOST=" + s.engine.Host()}, Path: []string{filepath.Dir(docker.Programs(s.Docker).CLI())}}
+		around := cases.Surroundings{Environ: []string{"DOCKER_HOST=" + s.engine.Host()}, Path: []string{filepath.Dir(docker.Programs(s.Docker.Programs).CLI())}}
 		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, dir, around, c)
 		if err != nil {
 			return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk)")

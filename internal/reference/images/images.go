@@ -80,6 +80,9 @@ type delivery struct {
 }
 
 func (d delivery) deliver(ctx context.Context, builtLocally bool) (Image, error) {
+	if stale, ok := d.stale(ctx); ok {
+		return stale, nil
+	}
 	src, closeDocker, err := fromDocker(ctx, d.ref, builtLocally)
 	if err != nil {
 		return Image{}, err

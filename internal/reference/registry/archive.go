@@ -13,6 +13,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/sourcegraph/conc/pool"
 	"golang.org/x/sys/unix"
@@ -113,11 +114,12 @@ func (i Image) saveLayers(ctx context.Context, a *archive) error {
 	return a.end()
 }
 
-// download downloads a layer, and begins again when it breaks off.
+// download downloads a layer, and begins again when it breaks off. What the registry answers with an error has been tried again already.
 func download(ctx context.Context, layer v1.Layer, to *io.OffsetWriter, size int64) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := downloadOnce(ctx, layer, to, size)
-		if err != nil && (ctx.Err() != nil || errors.Is(err, unix.ENOSPC)) {
+		_, answered := errors.AsType[*transport.Error](err)
+		if err != nil && (answered || ctx.Err() != nil || errors.Is(err, unix.ENOSPC)) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err

@@ -115,7 +115,7 @@ func Resolve(ctx context.Context, ref string) (string, error) {
 
 func get(ctx context.Context, ref name.Reference) (*remote.Descriptor, error) {
 	return remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithPlatform(Platform),
-		remote.WithUserAgent("parity"))
+		remote.WithUserAgent("parity"), remote.WithTransport(guarded))
 }
 
 // explain makes an error of a registry one that says what to do.
