@@ -54,7 +54,7 @@ type Runtime struct {
 	sockets *owned.Folder // of the runtime's socket
 	close   sync.Once
 
-	way  Way // to a runtime that somebody else has started: then there are none of the above
+	way  Way // to a runtime that somebody else has started: then there is no client, process and sockets
 	conn *grpc.ClientConn
 }
 
