@@ -228,7 +228,10 @@ func TestARemoteRuntimeThatCannotBeUsed(t *testing.T) {
 		"truncated":        {make: func(r *remoteBench) { r.served.Runtime.Misbehave(httpfixture.Truncated) }, want: "the answer ended early"},
 		"404":              {make: func(r *remoteBench) { r.served.Runtime.SetOffline(true) }, want: "expected the answer 200, seen 404 Not Found"},
 		"no server":        {make: func(r *remoteBench) { r.must(r.served.Runtime.Close()) }, want: "connection refused"},
-		"no msb":           {make: func(r *remoteBench) { r.sshd.env = []string{"HOME=" + r.home, "PATH=/usr/bin:/bin"} }, want: "install msb"},
+		"no msb": {make: func(r *remoteBench) {
+			other := startSSHD(t, []string{"HOME=" + r.home, "PATH=/usr/bin:/bin", "GORACE=atexit_sleep_ms=0"})
+			r.write(strings.Replace(r.good, r.sshd.Addr().String(), other.Addr().String(), 1))
+		}, want: "install msb"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRemoteBench(t)
