@@ -53,7 +53,6 @@ const (
 	ImageMarkerLost            Fault = "image-marker-lost"
 	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
-	ImageUserDropped           Fault = "image-user-dropped"
 )
 
 // The faults of the reference CLI. Catalogue describes each.
@@ -201,7 +200,6 @@ func Catalogue() []Entry {
 		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
 		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
-		{ImageUserDropped, StandIn, "An image's user is dropped."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
 		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},

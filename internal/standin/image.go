@@ -218,11 +218,8 @@ func (s store) keep(img v1.Image) (id string, err error) {
 		Env: config.Config.Env, User: config.Config.User, Workdir: config.Config.WorkingDir,
 		Cmd: config.Config.Cmd, Entrypoint: config.Config.Entrypoint,
 	}
-	switch fault.Asked() {
-	case fault.ImageEnvDropped:
+	if fault.On(fault.ImageEnvDropped) {
 		record.Env = slices.DeleteFunc(record.Env, func(entry string) bool { return !strings.HasPrefix(entry, "PATH=") })
-	case fault.ImageUserDropped:
-		record.User = ""
 	}
 	rootPath := filepath.Join(made, imageRoot)
 	if err := os.Mkdir(rootPath, 0o755); err != nil {
