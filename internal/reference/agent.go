@@ -23,8 +23,8 @@ import (
 // agentName is the command of the agent.
 const agentName = "agent"
 
-// agentRequest is what the agent on a remote machine is asked for: one line of JSON on its standard input. The machine's folders are the agent's,
-// below DEVSY_HOME or HOME there.
+// agentRequest is what the agent on a remote machine is asked for: one line of JSON on its standard input. Its folders are below DEVSY_HOME
+// or HOME there.
 type agentRequest struct {
 	Do        string            `json:"do"`
 	Workspace string            `json:"workspace"` // its id

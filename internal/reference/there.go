@@ -88,8 +88,8 @@ func (t *there) call(ctx context.Context, r agentRequest, log io.Writer) (*remot
 // buildsHere refuses what cannot be done for a workspace on a remote machine: what is built on this one does not get there.
 func buildsHere(d driver.Driver) error {
 	if e, ok := d.(*external); ok && e.there != nil {
-		return errors.New("a Dockerfile and Features are not supported on a remote machine: build the image, push it to a registry that the remote reaches, " +
-			"and name it in devcontainer.json as image")
+		return errors.New("a Dockerfile and Features are not supported on a remote machine: build the image, push it to a registry " +
+			"that the remote reaches, and name it in devcontainer.json as image")
 	}
 	return nil
 }

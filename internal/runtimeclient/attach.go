@@ -19,7 +19,8 @@ type Way interface {
 	Ended() (how error, ended bool)
 }
 
-// Attach gives the runtime at the end of a way, and asks for its Info. The way is the runtime's then, and is closed with it, or when Attach fails.
+// Attach gives the runtime at the end of a way, and asks for its Info. The way is the runtime's then: it is closed with it, or when Attach
+// fails.
 func Attach(ctx context.Context, w Way) (*Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartDeadline)
 	defer cancel()

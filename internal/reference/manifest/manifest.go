@@ -180,7 +180,8 @@ func (m *Manifest) checkRemote() error {
 		return nil
 	}
 	if strings.TrimSpace(m.Exec) == "" {
-		return errors.New(`exec.command: agent.local is not true, so expected the shell command that reaches the remote machine, such as ssh HOST "${COMMAND}"; seen none`)
+		return errors.New("exec.command: agent.local is not true, so expected the shell command that reaches the remote machine, " +
+			`such as ssh HOST "${COMMAND}"; seen none`)
 	}
 	if !path.IsAbs(m.Agent.Path) || path.Clean(m.Agent.Path) != m.Agent.Path || m.Agent.Path == "/" {
 		return fmt.Errorf("agent.path: expected the absolute path of a file, with no dot and no further slash, seen %q", m.Agent.Path)

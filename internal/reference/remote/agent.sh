@@ -24,20 +24,25 @@ good() { [ -f "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] && [ -x "$1" ] && right "$1
 # begin makes the temporary file, which goes when the script ends early.
 begin() {
 	for tool in mktemp sha256sum; do
-		command -v "$tool" >/dev/null || die "there is no $tool, which is needed to put the agent at $path: install coreutils or busybox"
+		command -v "$tool" >/dev/null ||
+			die "there is no $tool, which is needed to put the agent at $path: install coreutils or busybox"
 	done
 	case "$(uname -m)" in
 	x86_64 | amd64) here=amd64 ;;
 	aarch64 | arm64) here=arm64 ;;
 	*) here=$(uname -m) ;;
 	esac
-	[ "$here" = "$arch" ] || die "this machine is of the architecture $here, and the agent for $arch: use a CLI that was built for $here, or another remote"
+	[ "$here" = "$arch" ] ||
+		die "this machine is of the architecture $here, and the agent for $arch: use a CLI that was built for $here, or another remote"
 	dir=$(dirname "$path")
-	mkdir -p "$dir" || die "the folder of the agent, $dir, cannot be made: set agent.path in provider.yaml to where $(id -un) may write"
-	[ ! -d "$path" ] || die "expected a file at $path, or nothing, seen a folder: remove it, or set agent.path in provider.yaml to another path"
+	mkdir -p "$dir" ||
+		die "the folder of the agent, $dir, cannot be made: set agent.path in provider.yaml to where $(id -un) may write"
+	[ ! -d "$path" ] ||
+		die "expected a file at $path, or nothing, seen a folder: remove it, or set agent.path in provider.yaml to another path"
 	trap '[ -z "$new" ] || rm -f "$new"' EXIT
 	trap 'exit 1' HUP INT TERM PIPE
-	new=$(mktemp "$path.XXXXXX") || die "no file can be made in $dir: set agent.path in provider.yaml to where $(id -un) may write, or free space there"
+	new=$(mktemp "$path.XXXXXX") ||
+		die "no file can be made in $dir: set agent.path in provider.yaml to where $(id -un) may write, or free space there"
 }
 
 # attended runs a command that is ended when nobody waits for it any more.
@@ -90,7 +95,8 @@ place() {
 	126) die "the agent cannot be run in $dir: is its file system mounted noexec? Set agent.path in provider.yaml to a path on another one. $said" ;;
 	*) die "the agent does not run: expected exit code 0 of \`$new $* --probe\`, seen $said" ;;
 	esac
-	mv -f "$new" "$path" || die "the agent cannot be put at $path, which may be somebody else's: set agent.path in provider.yaml to another path"
+	mv -f "$new" "$path" ||
+		die "the agent cannot be put at $path, which may be somebody else's: set agent.path in provider.yaml to another path"
 	new=
 	answer placed
 }
@@ -109,8 +115,11 @@ fetch)
 	;;
 receive)
 	begin
-	cat <&3 >"$new" || die "the agent cannot be written to $dir: is its disk full? $(df -Pk "$dir" | tail -n 1). Free space there, or set agent.path in provider.yaml to a path on another one"
-	right "$new" || die "the agent did not come whole: expected SHA-256 $sum, seen $(wc -c <"$new") bytes with another; was the connection cut?"
+	cat <&3 >"$new" ||
+		die "the agent cannot be written to $dir: is its disk full? $(df -Pk "$dir" | tail -n 1)." \
+			"Free space there, or set agent.path in provider.yaml to a path on another one"
+	right "$new" ||
+		die "the agent did not come whole: expected SHA-256 $sum, seen $(wc -c <"$new") bytes with another; was the connection cut?"
 	place "$@"
 	;;
 esac

@@ -163,7 +163,8 @@ func (s *Session) answer(from *bufio.Reader) (a Answer, err error) {
 
 func parse(line []byte) (a Answer, err error) {
 	if err := json.Unmarshal(line, &a); err != nil || a.Agent == "" {
-		return a, fmt.Errorf("expected an answer of the agent, seen %.200q: exec.command must print nothing of its own, nor the start files of the shell there", line)
+		return a, fmt.Errorf("expected an answer of the agent, seen %.200q: exec.command must print nothing of its own, nor may the start "+
+			"files of the shell there", line)
 	}
 	return a, nil
 }
