@@ -2,6 +2,7 @@ package imageparity
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,7 +96,7 @@ func (s *scenario) tree(phase string) cases.Finding {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
 	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: catalogue.TreeExceptions()})
-	s.Observe(phase, "added", "%s", strings.Join(added(s.current.tree, got), " "))
+	s.Observe(phase, "added", "%s", summary(added(s.current.tree, got)))
 	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
 	if len(differences) > 0 {
 		return cases.Broken("", some(differences), nextContent)
@@ -106,7 +107,7 @@ func (s *scenario) tree(phase string) cases.Finding {
 // volatile are folders in which what is there changes from run to run.
 var volatile = []string{"/run", "/tmp"}
 
-// added are the paths of the guest that its image does not have, without those beneath another of them.
+// added are the paths of the guest that its image does not have.
 func added(image, guest []tree.Entry) (paths []string) {
 	has := map[string]bool{}
 	for _, e := range image {
@@ -114,11 +115,21 @@ func added(image, guest []tree.Entry) (paths []string) {
 	}
 	not := slices.Concat(volatile, catalogue.TreeExceptions())
 	for _, e := range guest {
-		if !has[e.Path] && !tree.Under(e.Path, not) && !tree.Under(e.Path, paths) {
+		if !has[e.Path] && !tree.Under(e.Path, not) {
 			paths = append(paths, e.Path)
 		}
 	}
 	return paths
+}
+
+// summary is a list in one line: all of it when it is short, else its start and a checksum of the whole.
+func summary(list []string) string {
+	const most = 40
+	if len(list) <= most {
+		return strings.Join(list, " ")
+	}
+	sum := sha256.Sum256([]byte(strings.Join(list, "\n")))
+	return fmt.Sprintf("%s and %d more, SHA-256 %x", strings.Join(list[:most], " "), len(list)-most, sum)
 }
 
 // list lists the files of the guest.
