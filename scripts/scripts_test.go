@@ -26,7 +26,9 @@ func newMachine(t *testing.T) *machine {
 	m.fake(t, "dpkg-query", "echo installed")
 	m.fake(t, "apt-cache", "echo '  Depends: linux-image-6.1.0-1-cloud-amd64'")
 	m.fake(t, "apt-get", `[ "$1" != download ] || touch kernel.deb`)
-	m.fake(t, "dpkg-deb", `mkdir -p "$3/boot" && touch "$3/boot/vmlinuz-6.1.0-1-cloud-amd64"`)
+	m.fake(t, "dpkg-deb", `mkdir -p "$3/boot" "$3/usr/sbin" && touch "$3/boot/vmlinuz-6.1.0-1-cloud-amd64" &&
+		: >"$3/usr/sbin/dockerd" && chmod 755 "$3/usr/sbin/dockerd"`)
+	m.fake(t, "ldd", "")
 	m.fake(t, "npm", "touch microsandbox.tgz")
 	return m
 }
@@ -256,9 +258,26 @@ func TestSetupIsContentWhereEverythingIsThere(t *testing.T) {
 	for _, entry := range m.env {
 		if cache, ok := strings.CutPrefix(entry, "PARITY_CACHE="); ok {
 			left, err := filepath.Glob(filepath.Join(cache, "*"))
-			if want := fmt.Sprintf("[%[1]s/kernel %[1]s/setup.lock]", cache); err != nil || fmt.Sprint(left) != want {
+			if want := fmt.Sprintf("[%[1]s/docker %[1]s/kernel %[1]s/setup.lock]", cache); err != nil || fmt.Sprint(left) != want {
 				t.Errorf("the cache holds %v, %v; want %s", left, err, want)
 			}
+		}
+	}
+}
+
+// Only image-parity needs Docker: what else there is can be used without it.
+func TestSetupGoesOnWithoutDocker(t *testing.T) {
+	for name, broken := range map[string]struct{ program, fake, want string }{
+		"no lists of packages": {"apt-get", `case $1 in update) echo no network >&2; exit 1 ;; esac`, "apt-get update failed"},
+		"no such packages":     {"apt-get", `case "$*" in *docker.io*) exit 100 ;; *) touch kernel.deb ;; esac`, "apt-get download docker.io containerd runc docker-cli failed"},
+		"a library is missing": {"ldd", `echo 'libx.so.1 => not found'`, "usr/sbin/dockerd of docker.io containerd runc docker-cli needs the libraries above"},
+	} {
+		m := newMachine(t)
+		dir := microSandbox(t)
+		m.fake(t, broken.program, broken.fake)
+		code, stderr := m.run(t, "setup", "--kvm", "native", "--microsandbox", dir)
+		if code != 0 || !strings.Contains(stderr, broken.want) || !strings.HasSuffix(stderr, "setup: everything is there but the Docker Engine: image-parity does not run, all else does\n") {
+			t.Errorf("%s: code %d, %q", name, code, stderr)
 		}
 	}
 }

@@ -26,9 +26,16 @@ type Env struct {
 	Emit    func(report.Event)
 
 	External External // the external provider, for the cases that have one
+	Docker   Docker   // for the cases with a Docker Engine
 
 	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64
+}
+
+// Docker says which Docker Engine cases have.
+type Docker struct {
+	Programs string // the folder with the programs of an engine of a case's own
+	Host     string // an existing engine, as DOCKER_HOST has it; empty: one of a case's own
 }
 
 // Within is a deadline of a case, as patience has it.

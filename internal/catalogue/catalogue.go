@@ -4,6 +4,7 @@ package catalogue
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -23,6 +24,7 @@ type Check struct {
 	Phase    string // created, restarted, recreated, or empty
 	Name     string
 	Sentence string
+	Shared   bool // it is one and the same check in every scenario that has it
 }
 
 // ID is scenario/provider/name; a case of Parity has no provider.
@@ -82,6 +84,17 @@ func New(contract []Check) Catalogue {
 			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Checks: egressChecks(p, true),
 			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
 		})
+	}
+	for _, p := range providers {
+		for _, one := range []struct{ name, promise string }{
+			{ImageRegistry, "An image that only a registry has arrives in the guest whole, and so does its next version."},
+			{ImageDocker, "An image that only the Docker Engine has arrives in the guest whole, and so does its next version."},
+			{ImageFeature, "What a Dockerfile and a Dev Container Feature make of an image arrives in the guest whole, and so does its next version."},
+		} {
+			all = append(all, Case{
+				Scenario: "image-parity", Provider: p, Name: one.name, Weight: 5, Checks: imageParityChecks(p, one.name), Promise: one.promise,
+			})
+		}
 	}
 	return append(all, Comparisons(all)...)
 }
@@ -158,6 +171,31 @@ func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 		}
 	}
 	return append(selected, Comparisons(selected)...), nil
+}
+
+// Only keeps those of the selected cases whose id matches the pattern (package path), and the contract's: nothing can be said of a
+// subject that does not keep it. A pattern that is none, or that matches no case, is an error that lists the ids.
+func Only(selected []Case, pattern string) ([]Case, error) {
+	var kept []Case
+	var known []string
+	matched := false
+	for _, c := range selected {
+		if c.Scenario == Parity {
+			continue
+		}
+		known = append(known, c.ID())
+		match, err := path.Match(pattern, c.ID())
+		if err != nil {
+			return nil, fmt.Errorf("%q is no pattern: %w; such as */builtin/*, where * is any text without a slash", pattern, err)
+		}
+		if matched = matched || match; match || c.Scenario == contractScenario {
+			kept = append(kept, c)
+		}
+	}
+	if !matched {
+		return nil, fmt.Errorf("no case matches %q, where * is any text without a slash; they are %s", pattern, strings.Join(known, ", "))
+	}
+	return append(kept, Comparisons(kept)...), nil
 }
 
 // ByID finds a case by scenario/provider/name.

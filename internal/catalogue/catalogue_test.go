@@ -7,7 +7,9 @@ import (
 )
 
 func catalogue() Catalogue {
-	return New([]Check{{"", "ssh/exit-code", "An exit code passes through."}, {"", "status/missing", "A missing workspace is 75."}})
+	return New([]Check{
+		{Name: "ssh/exit-code", Sentence: "An exit code passes through."}, {Name: "status/missing", Sentence: "A missing workspace is 75."},
+	})
 }
 
 func ids(cases []Case) []string {
@@ -91,8 +93,12 @@ func TestSelect(t *testing.T) {
 		{"egress", "both", "contract/builtin/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
 		{"contract", "builtin", "contract/builtin/cli"},
 		{"contract", "both", "contract/builtin/cli contract/external/cli"},
-		{"all", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny"},
-		{"all", "both", "contract/builtin/cli contract/external/cli egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny parity/egress"},
+		{"all", "builtin", "contract/builtin/cli egress/builtin/public egress/builtin/deny" +
+			" image-parity/builtin/registry image-parity/builtin/docker image-parity/builtin/feature"},
+		{"all", "both", "contract/builtin/cli contract/external/cli" +
+			" egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny" +
+			" image-parity/builtin/registry image-parity/builtin/docker image-parity/builtin/feature" +
+			" image-parity/external/registry image-parity/external/docker image-parity/external/feature parity/egress parity/image-parity"},
 	} {
 		got, err := catalogue().Select(test.scenario, []string{test.provider})
 		if err != nil || strings.Join(ids(got), " ") != test.want {
@@ -108,15 +114,40 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestOnly(t *testing.T) {
+	selected, err := catalogue().Select("egress", []string{"both"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/deny":        "contract/builtin/cli egress/builtin/deny egress/external/deny parity/egress",
+		"egress/external/deny": "contract/builtin/cli egress/external/deny",
+		"contract/*/cli":       "contract/builtin/cli",
+	} {
+		if got, err := Only(selected, pattern); err != nil || strings.Join(ids(got), " ") != want {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"egress/*/den":  `no case matches "egress/*/den", where * is any text without a slash; they are contract/builtin/cli, egress/builtin/public`,
+		"parity/egress": "no case matches",
+		"[":             `"[" is no pattern`,
+	} {
+		if got, err := Only(selected, pattern); got != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("only %s gives %q and %v, want %q", pattern, ids(got), err, want)
+		}
+	}
+}
+
 func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 	for _, test := range []struct {
 		scenario  string
 		providers []string
 		want      string
 	}{
-		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress`},
-		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress`},
-		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress`},
+		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress, image-parity`},
+		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress, image-parity`},
+		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress, image-parity`},
 		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external, both`},
 		{"egress", []string{""}, `unknown provider ""; known are builtin, external, both`},
 		{"egress", nil, `no provider is named; known are builtin, external, both`},

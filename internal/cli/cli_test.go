@@ -245,7 +245,7 @@ func TestWithoutRootTheErrorSaysSo(t *testing.T) {
 			t.Errorf("doctor --kvm %s: code %d, %q", kvm, res.code, res.stdout)
 		}
 		// What setup put into root's cache is not missing because this user's is empty.
-		if strings.Contains(res.stdout, "scripts/setup") || !strings.Contains(res.stdout, "unknown  programs") {
+		if strings.Contains(res.stdout, "scripts/setup") || !strings.Contains(res.stdout, "unknown  programs") || !strings.Contains(res.stdout, "unknown  Docker Engine") {
 			t.Errorf("doctor --kvm %s advises more than root: %q", kvm, res.stdout)
 		}
 	}
@@ -259,8 +259,8 @@ func TestDoctorAsksOnlyForWhatTheModeNeeds(t *testing.T) {
 		kvm           string
 		want, without []string
 	}{
-		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link"}, []string{"emulated:", "sandbox not found"}},
-		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel"}, []string{"native"}},
+		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link", "no       Docker Engine"}, []string{"emulated:", "sandbox not found"}},
+		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel", "no       Docker Engine"}, []string{"native"}},
 		{"auto", []string{"no       native KVM", "emulated: qemu-system-x86_64"}, []string{"native:"}},
 	} {
 		res := parity(t, env, "doctor", "--kvm="+test.kvm, "--microsandbox", msb)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dagger/parity/fixtures/docker"
 	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/msb"
@@ -60,7 +61,7 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 		case p.Found != "":
 			line("ok", p.Name, p.Found)
 		case p.Cached && !root: // root's cache is another one: setup may have filled it
-			line("unknown", p.Name, "it is not in this user's cache folder; see what root's has: run doctor as root")
+			line("unknown", p.Name, ofAnotherUser)
 		default:
 			ok = false
 			line("MISSING", p.Name, p.Next)
@@ -128,9 +129,20 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 			needed(p)
 		}
 	}
+	switch engine := docker.ProgramsIn(o.Cache); {
+	case engine.Check() == nil:
+		line("ok", "Docker Engine", string(engine))
+	case !root:
+		line("unknown", "Docker Engine", ofAnotherUser)
+	default:
+		line("no", "Docker Engine", "image-parity does not run without it, all else does; scripts/setup extracts it into "+string(engine))
+	}
 	line("", "machine", report.Count(runtime.NumCPU(), "processor")+": as many labs side by side")
 	return ok, nil
 }
+
+// ofAnotherUser is said of what only root's cache may have.
+const ofAnotherUser = "it is not in this user's cache folder; see what root's has: run doctor as root"
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"dagger/parity/internal/cases/imageparity"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -42,18 +43,19 @@ func scenarioCommands() []*cobra.Command {
 
 // scenarioShort says what each scenario proves.
 var scenarioShort = map[string]string{
-	"contract":    "Check that the subject's command line keeps its contract",
-	"egress":      "Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation",
-	catalogue.All: "Run every scenario",
+	"contract":     "Check that the subject's command line keeps its contract",
+	"egress":       "Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation",
+	"image-parity": "Prove that an image of a registry, one that only Docker has, and a Dockerfile with a Feature arrive in the guest whole",
+	catalogue.All:  "Run every scenario",
 }
 
 // runFlags are the flags of a run.
 type runFlags struct {
-	provider, kvm, report string
-	tools                 run.ToolOptions
-	labs                  int
-	memory, disk          int
-	timeout               time.Duration
+	provider, only, kvm, report string
+	tools                       run.ToolOptions
+	labs                        int
+	memory, disk                int
+	timeout                     time.Duration
 }
 
 func scenarioCommand(scenario string) *cobra.Command {
@@ -66,7 +68,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -75,6 +77,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", catalogue.Both, "builtin, external or both")
+	flags.StringVar(&f.only, "only", "", "a pattern of case ids, such as egress/*/deny: run those, after the contract's")
 	flags.StringVar(&f.tools.ExternalSource, "external-provider", "", "a file, a folder or a URL of the external provider's provider.yaml (default the reference one, parity-runtime)")
 	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml and summary.md")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
@@ -82,6 +85,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.StringVar(&f.tools.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox "+msb.PinnedRelease().Version+")")
 	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
 	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")
+	flags.StringVar(&f.tools.DockerHost, "docker-host", "", "an existing Docker Engine for image-parity, as DOCKER_HOST has it, where a native lab reaches it (default an engine of each case's own)")
 	flags.IntVar(&f.labs, "labs", 0, "labs side by side (default one for each processor, as cases and memory allow)")
 	flags.IntVar(&f.memory, "memory", 0, "memory of each emulated machine in MiB (default 4096)")
 	flags.IntVar(&f.disk, "disk", 0, "scratch disk of each emulated machine in GiB; it is sparse (default 16)")
@@ -94,12 +98,21 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
+	if f.only != "" {
+		if selected, err = catalogue.Only(selected, f.only); err != nil {
+			return usageErrorf("--only: %w", err)
+		}
+	}
 	mode, err := lab.ParseKVM(f.kvm)
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
 	if f.tools.MicroSandboxSHA256 != "" && f.tools.MicroSandbox == "" {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
+	}
+	f.tools.Docker = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == imageparity.Scenario })
+	if f.tools.DockerHost != "" && !f.tools.Docker {
+		return usageErrorf("--docker-host goes with the scenarios %s and %s: no other has a Docker Engine", imageparity.Scenario, catalogue.All)
 	}
 	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
 	if f.tools.ExternalSource != "" && !f.tools.External {

@@ -105,7 +105,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
 	defer p.Close()
 	cleanBefore(cache, place, p)
-	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real, External: true, Folder: place.Path()})
+	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real, External: true, Docker: true, Folder: place.Path()})
 	if err != nil {
 		return err
 	}

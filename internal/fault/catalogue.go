@@ -48,8 +48,11 @@ const (
 	ImageLongNameCut           Fault = "image-long-name-cut"
 	ImageWhiteoutIgnored       Fault = "image-whiteout-ignored"
 	ImageOpaqueIgnored         Fault = "image-opaque-ignored"
+	ImageNonceChanged          Fault = "image-nonce-changed"
+	ImageReleaseChanged        Fault = "image-release-changed"
+	ImageMarkerLost            Fault = "image-marker-lost"
+	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
-	ImageUserDropped           Fault = "image-user-dropped"
 )
 
 // The faults of the reference CLI. Catalogue describes each.
@@ -84,13 +87,12 @@ const (
 	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
 	ImageThroughDocker      Fault = "image-through-docker"
 	RegistryNeverRead       Fault = "registry-never-read"
-	RegistryAskedForDockers Fault = "registry-asked-for-dockers"
+	ImageThroughRegistry    Fault = "image-through-registry"
 	WrongImage              Fault = "wrong-image"
 	StaleTag                Fault = "stale-tag"
 	DockerfileIgnored       Fault = "dockerfile-ignored"
 	FeatureDropped          Fault = "feature-dropped"
 	FeatureEnvDropped       Fault = "feature-env-dropped"
-	BuiltImageLeft          Fault = "built-image-left"
 	UserIgnored             Fault = "user-ignored"
 	SSHEnvDropped           Fault = "ssh-env-dropped"
 )
@@ -122,6 +124,12 @@ const (
 	EndpointDeadAtEnd   Fault = "endpoint-dead-at-end"
 	EndpointForgets     Fault = "endpoint-forgets"
 	EndpointStranger    Fault = "endpoint-stranger"
+	RegistryFails       Fault = "registry-fails"
+	RegistryRefuses     Fault = "registry-refuses"
+	RegistryDies        Fault = "registry-dies"
+	DockerFails         Fault = "docker-fails"
+	DockerDies          Fault = "docker-dies"
+	DockerHasImage      Fault = "docker-has-image"
 )
 
 // The faults of the step. Catalogue describes each.
@@ -177,8 +185,11 @@ func Catalogue() []Entry {
 		{ImageLongNameCut, StandIn, "Names of an image's files that have more than 100 bytes are cut off there."},
 		{ImageWhiteoutIgnored, StandIn, "What a later layer of an image removes stays."},
 		{ImageOpaqueIgnored, StandIn, "What a later layer of an image removes from a folder by making it opaque stays."},
+		{ImageNonceChanged, StandIn, "The nonce of an image is another one."},
+		{ImageReleaseChanged, StandIn, "The os-release of an image is another system's."},
+		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
+		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
-		{ImageUserDropped, StandIn, "An image's user is dropped."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
 		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},
@@ -210,13 +221,12 @@ func Catalogue() []Entry {
 		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},
 		{ImageThroughDocker, Reference, "An image of a registry is pulled into Docker, and taken from there."},
 		{RegistryNeverRead, Reference, "An image of a registry is made up on the spot, and the registry is not asked."},
-		{RegistryAskedForDockers, Reference, "A registry is asked for an image that Docker has."},
+		{ImageThroughRegistry, Reference, "An image that only Docker has, or the base of what is built, is pushed to the registry that its reference names."},
 		{WrongImage, Reference, "The image is brought from where it is, and the workspace is made from another one."},
 		{StaleTag, Reference, "A recreated workspace has the image that its reference stood for when it was made first."},
 		{DockerfileIgnored, Reference, "A Dockerfile is not built: what its first FROM names is taken as it is."},
 		{FeatureDropped, Reference, "The Features of a devcontainer.json are not installed."},
 		{FeatureEnvDropped, Reference, "The containerEnv of a Feature is dropped."},
-		{BuiltImageLeft, Reference, "What was built for a workspace stays in Docker."},
 		{UserIgnored, Reference, "A workspace is root's, whatever user its image names."},
 		{SSHEnvDropped, Reference, "Commands over SSH get none of the environment but PATH."},
 
@@ -242,6 +252,13 @@ func Catalogue() []Entry {
 		{EndpointDeadAtEnd, Fixture, "The endpoint dies after the denied request, once the host was answered."},
 		{EndpointForgets, Fixture, "The endpoint keeps no receipt of what it answered."},
 		{EndpointStranger, Fixture, "A stranger's receipt turns up at the endpoint."},
+
+		{RegistryFails, Fixture, "The registry cannot listen."},
+		{RegistryRefuses, Fixture, "The registry takes no image."},
+		{RegistryDies, Fixture, "The registry is gone once it has the image."},
+		{DockerFails, Fixture, "The Docker Engine cannot be started."},
+		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
+		{DockerHasImage, Fixture, "An image that is pushed to the registry turns up in the Docker Engine too."},
 
 		{CaseSkipped, Step, "The last case is skipped without a word."},
 		{CaseTwice, Step, "Each case is reported twice."},

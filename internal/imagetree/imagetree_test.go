@@ -131,7 +131,10 @@ func TestLayerRules(t *testing.T) {
 			[]string{"/a folder 755", "/a/g 1"},
 		},
 		"whiteout before and after its own layer's file": {
-			layers{{file("a", 1), file("b", 1), file("d/old", 1)}, {file(".wh.a", 0), file("a", 2), file("b", 2), file(".wh.b", 0), file("d/new", 2), file(".wh.d", 0)}},
+			layers{
+				{file("a", 1), file("b", 1), file("d/old", 1)},
+				{file(".wh.a", 0), file("a", 2), file("b", 2), file(".wh.b", 0), file("d/new", 2), file(".wh.d", 0)},
+			},
 			[]string{"/a 2", "/b 2", "/d folder 755", "/d/new 2"},
 		},
 		"removed, and there again": {
@@ -193,7 +196,7 @@ func TestTheContentIsThatOfTheFileThatStands(t *testing.T) {
 func TestErrorsNameLayerAndEntry(t *testing.T) {
 	many := make([]header, tree.MaxEntries+1)
 	for i := range many {
-		many[i] = file(fmt.Sprintf("f%d", i), 0)
+		many[i] = special(fmt.Sprintf("f%d", i), tar.TypeFifo)
 	}
 	for name, test := range map[string]struct {
 		layer []header

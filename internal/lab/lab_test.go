@@ -108,6 +108,26 @@ func TestScratchHasUserXattrsAndGoesWithTheLab(t *testing.T) {
 	})
 }
 
+func TestCgroupsGoWithTheLab(t *testing.T) {
+	o := options(t, Native, `
+		set -e
+		for root in /sys/fs/cgroup /sys/fs/cgroup/*; do
+			! test -e "$root/cgroup.procs" || mkdir -p "$root/parity-$(basename "$PARITY_SCRATCH")/a/b"
+		done
+		basename "$PARITY_SCRATCH"`)
+	var out bytes.Buffer
+	o.Stdout, o.Stderr = &out, &out
+	if res, err := Run(t.Context(), o); err != nil || res.ExitCode != 0 {
+		t.Fatalf("code %d, %v: %s", res.ExitCode, err, out.String())
+	}
+	name := strings.TrimSpace(out.String())
+	for _, pattern := range []string{"/sys/fs/cgroup/parity-", "/sys/fs/cgroup/*/parity-"} {
+		if left, err := filepath.Glob(pattern + name); err != nil || len(left) > 0 {
+			t.Errorf("cgroups are left: %q, %v", left, err)
+		}
+	}
+}
+
 // TestHelperSetXattr runs inside a lab, for TestScratchHasUserXattrsAndGoesWithTheLab.
 func TestHelperSetXattr(t *testing.T) {
 	if os.Getenv("PARITY_TEST_XATTR") == "" {

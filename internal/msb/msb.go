@@ -130,6 +130,12 @@ type ImageDetails struct {
 	} `json:"config"`
 }
 
+// OwnPaths lists the paths that MicroSandbox changes in every guest, or beneath which it has its own, whatever the image has there: it
+// mounts over them, writes over them, adds to them (/etc/profile) or sets their mode (/var/tmp).
+func OwnPaths() []string {
+	return []string{"/.msb", "/dev", "/etc/hostname", "/etc/hosts", "/etc/profile", "/etc/resolv.conf", "/proc", "/sys", "/var/tmp"}
+}
+
 // Version gives the version that the executable says it is, such as "0.7.2".
 func (c *Client) Version(ctx context.Context) (string, error) {
 	res, err := c.run(ctx, "version", "--version")
@@ -236,7 +242,12 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 // Exec runs a command in a running sandbox and gives what it printed; its exit code is in the *proc.Error. It boots a sandbox that is
 // stopped, runs, and stops it again: look at the status first.
 func (c *Client) Exec(ctx context.Context, name string, argv []string, stdin io.Reader) (proc.Result, error) {
-	cmd := c.ExecCmd(name, argv)
+	return c.ExecAs(ctx, name, ExecOptions{}, argv, stdin)
+}
+
+// ExecAs is Exec with options.
+func (c *Client) ExecAs(ctx context.Context, name string, o ExecOptions, argv []string, stdin io.Reader) (proc.Result, error) {
+	cmd := c.ExecCmdAs(name, o, argv)
 	cmd.Stdin = stdin
 	return c.runCmd(ctx, "exec", cmd)
 }

@@ -193,6 +193,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
+// LastWords gives the last lines that the process has written to standard error so far.
+func (p *Process) LastWords() string { return p.tail.String() }
+
 // Done is closed once the process has exited and was reaped.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

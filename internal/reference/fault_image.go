@@ -17,7 +17,6 @@ import (
 	"dagger/parity/internal/reference/features"
 	"dagger/parity/internal/reference/imagebuild"
 	delivery "dagger/parity/internal/reference/images"
-	"dagger/parity/internal/reference/registry"
 )
 
 // misbehavingConfig does to a devcontainer.json, or to the places where its image is, what the fault asks for.
@@ -35,8 +34,8 @@ func misbehavingConfig(ctx context.Context, config devcontainer) (devcontainer, 
 		err = pullIntoDocker(ctx, config.Image)
 	case fault.On(fault.RegistryNeverRead) && !config.isBuilt():
 		err = makeUp(ctx, config.Image)
-	case fault.On(fault.RegistryAskedForDockers) && !config.isBuilt():
-		_, _ = registry.Find(ctx, config.Image)
+	case fault.On(fault.ImageThroughRegistry):
+		err = pushFromDocker(ctx, config)
 	case fault.On(fault.WrongImage) && !config.isBuilt():
 		config.Image, err = wrongImage(ctx, config.Image)
 	}
@@ -100,6 +99,27 @@ func pullIntoDocker(ctx context.Context, ref string) error {
 	}
 	defer pull.Close()
 	return pull.Wait(ctx)
+}
+
+// pushFromDocker has the Docker Engine push the image of a workspace, or the one that it is built on.
+func pushFromDocker(ctx context.Context, config devcontainer) (err error) {
+	ref := config.Image
+	if config.Build != nil {
+		if ref, err = firstFrom(config.dockerfile()); err != nil {
+			return err
+		}
+	}
+	docker, err := engine.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	push, err := docker.ImagePush(ctx, ref, client.ImagePushOptions{RegistryAuth: "e30="}) // {}: nobody's
+	if err != nil {
+		return err
+	}
+	defer push.Close()
+	return push.Wait(ctx)
 }
 
 // makeUp puts an image that nobody asked for into MicroSandbox's store, under a reference.

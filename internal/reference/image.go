@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dagger/parity/internal/fault"
 	"dagger/parity/internal/reference/engine"
 	"dagger/parity/internal/reference/features"
 	"dagger/parity/internal/reference/imagebuild"
@@ -101,7 +100,7 @@ func (d devcontainer) dockerfile() imagebuild.Dockerfile {
 // removeBuilt removes what was built for a workspace and is not needed any more: all of it, or, if the machine still stands on it, what is of
 // earlier builds. What cannot be removed yet stays in the record. That is no reason to fail: it is told.
 func removeBuilt(ctx context.Context, c *cobra.Command, w *workspace, needed bool) {
-	if w.Built == nil || fault.On(fault.BuiltImageLeft) {
+	if w.Built == nil {
 		return
 	}
 	left, err := w.Built.remove(ctx, needed)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"dagger/parity/fixtures/docker"
+	"dagger/parity/internal/cases"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/standin"
@@ -30,7 +32,8 @@ type Tools struct {
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
 
-	External *External // the external provider; nil where the run has none
+	External *External    // the external provider; nil where the run has none
+	Docker   cases.Docker // empty where the run has no Docker Engine
 
 	used []usedProgram // those that the run stands on, as they were when it began
 }
@@ -70,6 +73,9 @@ type ToolOptions struct {
 	External       bool   // the run has cases of the external provider
 	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
 	Folder         string // an existing folder for what is made for it
+
+	Docker     bool   // the run has cases with a Docker Engine
+	DockerHost string // an existing one, as DOCKER_HOST has it; empty means engines of the cases' own
 }
 
 // ErrOption is what an error about a program that the user named is.
@@ -116,6 +122,13 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.used = append(t.used, usedProgram{"parity-agent", t.Agent, sums[t.Agent]})
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
+	}
+	if o.Docker {
+		programs := docker.ProgramsIn(o.Cache)
+		if err := programs.Check(); err != nil {
+			return t, fmt.Errorf("%w: %w", ErrTool, err)
+		}
+		t.Docker = cases.Docker{Programs: string(programs), Host: o.DockerHost}
 	}
 	if o.External {
 		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
@@ -178,6 +191,9 @@ func (t Tools) stepArgv(runID string) []string {
 	}
 	if t.External != nil {
 		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-url", t.External.URL, "--external-runtime", t.External.Runtime)
+	}
+	if t.Docker.Programs != "" {
+		argv = append(argv, "--docker", t.Docker.Programs, "--docker-host", t.Docker.Host)
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)

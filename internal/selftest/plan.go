@@ -61,6 +61,10 @@ const (
 	cli    = "contract/builtin/cli"
 	public = "egress/builtin/public"
 	deny   = "egress/builtin/deny"
+
+	fromRegistry = "image-parity/builtin/" + catalogue.ImageRegistry
+	fromDocker   = "image-parity/builtin/" + catalogue.ImageDocker
+	withFeature  = "image-parity/builtin/" + catalogue.ImageFeature
 )
 
 const (
@@ -98,6 +102,11 @@ func unclear(id, phase, check string) Trip { return Trip{id, phase, check, repor
 // in is the same check broken in both cases of egress.
 func inBoth(trip func(id, phase, check string) Trip, phase, check string) []Trip {
 	return []Trip{trip(public, phase, check), trip(deny, phase, check)}
+}
+
+// inImages is the same check broken in each case of image-parity.
+func inImages(trip func(id, phase, check string) Trip, phase, check string) []Trip {
+	return []Trip{trip(fromRegistry, phase, check), trip(fromDocker, phase, check), trip(withFeature, phase, check)}
 }
 
 // problem is a problem of a case.
@@ -262,6 +271,39 @@ func rows() []Row {
 		breaks(fault.EndpointForgets, unclear(public, created, "public"), unclear(deny, "", "receipts")),
 		breaks(fault.EndpointStranger, unclear(public, "", "receipts"), unclear(deny, created, "no-leak")),
 
+		breaks(fault.RegistryFails, inImages(unclear, "", "fixture/registry")...),
+		breaks(fault.DockerFails, inImages(unclear, "", "fixture/docker")...),
+		breaks(fault.RegistryRefuses, unclear(fromRegistry, "", "fixture/image")),
+		breaks(fault.RegistryDies, unclear(fromRegistry, created, "workspace/up")),
+		breaks(fault.DockerDies, unclear(fromDocker, created, "workspace/up"), unclear(withFeature, created, "workspace/up")),
+		breaks(fault.DockerHasImage, unclear(fromRegistry, "", "docker/absent-before")),
+		breaks(fault.RegistryNeverRead, fails(fromRegistry, created, "registry/read")),
+		breaks(fault.ImageThroughDocker, fails(fromRegistry, created, "docker/absent-after")),
+		breaks(fault.ImageThroughRegistry, fails(fromDocker, created, "registry/unread"), fails(withFeature, created, "registry/unread")),
+		breaks(fault.WrongImage, fails(fromDocker, created, "nonce")),
+		breaks(fault.ImageNonceChanged, inImages(fails, created, "nonce")...),
+		breaks(fault.ImageReleaseChanged, fails(fromRegistry, created, "os-release")),
+		breaks(fault.ImageMarkerLost, fails(fromDocker, created, "marker")),
+		breaks(fault.LoadKeepsTag, inImages(fails, recreated, "fresh")...),
+		breaks(fault.StaleTag, fails(fromRegistry, recreated, "registry/read"), fails(fromDocker, recreated, "fresh")),
+		breaks(fault.ImageEnvDropped, fails(fromRegistry, created, "environment"), fails(fromDocker, created, "environment"),
+			fails(withFeature, created, "dockerfile/environment")),
+		breaks(fault.SSHEnvDropped, fails(fromDocker, created, "environment")),
+		breaks(fault.DockerfileIgnored, fails(withFeature, created, "dockerfile/file")),
+		breaks(fault.FeatureDropped, fails(withFeature, created, "feature/file")),
+		breaks(fault.FeatureEnvDropped, fails(withFeature, created, "feature/environment")),
+		breaks(fault.UserIgnored, inImages(fails, created, "user")...),
+		breaks(fault.ImageByteFlipped, inImages(fails, created, "tree")...),
+		breaks(fault.ImageHardLinkBroken, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageSetuidLost, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageOwnerLost, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageSymlinkFollowed, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageDanglingLost, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageEmptyFolderLost, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageLongNameCut, fails(fromDocker, created, "tree")),
+		breaks(fault.ImageWhiteoutIgnored, fails(fromRegistry, created, "tree")),
+		breaks(fault.ImageOpaqueIgnored, fails(fromRegistry, created, "tree")),
+
 		alone(breaks(fault.CaseSkipped, problem(deny))),
 		alone(unsound(fault.CaseTwice)),
 		alone(unsound(fault.CaseOfOldRun)),
@@ -271,15 +313,26 @@ func rows() []Row {
 }
 
 // gaps says what the plan leaves open: a fault that nothing catches, and a check of the catalogue that no fault trips. A check that a
-// case makes in several phases counts once.
+// case makes in several phases counts once, and one that scenarios share once for each provider.
 func gaps(plan []Row) []string {
 	var open []string
+	key := func(c catalogue.Case, check catalogue.Check) string {
+		if check.Shared {
+			return c.Provider + " " + check.Name
+		}
+		return c.ID() + " " + check.Name
+	}
 	tripped := map[string]bool{}
 	caught := map[fault.Fault]bool{}
 	for _, row := range plan {
 		for _, t := range row.Trips {
-			tripped[t.Case+" "+t.Check] = true
 			caught[row.Fault] = true
+			c, _ := step.Catalogue().ByID(t.Case)
+			for _, check := range c.Checks {
+				if check.Phase == t.Phase && check.Name == t.Check {
+					tripped[key(c, check)] = true
+				}
+			}
 		}
 	}
 	for _, e := range fault.Catalogue() {
@@ -289,7 +342,7 @@ func gaps(plan []Row) []string {
 	}
 	for _, c := range step.Catalogue() {
 		for _, check := range c.Checks {
-			if key := c.ID() + " " + check.Name; !tripped[key] {
+			if key := key(c, check); !tripped[key] {
 				tripped[key] = true // say it once
 				open = append(open, fmt.Sprintf("no fault trips the check %s of %s", check.Name, c.ID()))
 			}

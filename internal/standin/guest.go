@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +83,9 @@ func makeGuest() ([]*os.File, error) {
 		return nil, err
 	}
 	hosts := "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback " + name + "\n"
-	if err := errors.Join(os.MkdirAll("/etc", 0o755), os.WriteFile("/etc/hosts", []byte(hosts), 0o644)); err != nil {
+	err = errors.Join(os.MkdirAll("/etc", 0o755), os.WriteFile("/etc/hosts", []byte(hosts), 0o644),
+		os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644))
+	if err != nil {
 		return nil, err
 	}
 	return makeNetwork(m.enforcement())
@@ -238,7 +241,13 @@ func (c *children) exec(conn *net.UnixConn, r request, fds []int) (int, error) {
 		closeAll(fds)
 		return 0, err
 	}
-	env := append([]string{"HOME=" + u.home, "TERM=linux"}, r.Env...)
+	env := r.Env
+	for _, entry := range []string{"HOME=" + u.home, "TERM=linux"} {
+		name, _, _ := strings.Cut(entry, "=")
+		if !slices.ContainsFunc(r.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			env = append(env, entry)
+		}
+	}
 	attr := &syscall.ProcAttr{
 		Dir: r.Path, Env: env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: u.uid, Gid: u.gid, Groups: u.groups}},
@@ -303,7 +312,7 @@ type account struct {
 	home     string
 }
 
-// lookUser finds a user of the guest by name or number, with an optional ":" and the number of a group. Empty means root.
+// lookUser finds a user of the guest by name or number, with an optional ":" and the name or number of a group. Empty means root.
 func lookUser(name string) (account, error) {
 	if name == "" {
 		name = "0"
@@ -334,14 +343,30 @@ func lookUser(name string) (account, error) {
 		return u, fmt.Errorf("the guest has no user %q", name)
 	}
 	if hasGroup {
-		gid, err := strconv.ParseUint(group, 10, 32)
-		if err != nil {
-			return u, fmt.Errorf("the guest's group %q: expected a number", group)
+		if u.gid, err = lookGroup(group); err != nil {
+			return u, err
 		}
-		u.gid = uint32(gid)
 	}
 	u.groups = []uint32{u.gid}
 	return u, nil
+}
+
+func lookGroup(name string) (uint32, error) {
+	groups, err := os.ReadFile("/etc/group")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	number := name
+	for line := range strings.Lines(string(groups)) {
+		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) > 2 && fields[0] == name {
+			number = fields[2]
+		}
+	}
+	gid, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("the guest has no group %q", name)
+	}
+	return uint32(gid), nil
 }
 
 // putFrom copies an open file to a path in the guest.

@@ -93,7 +93,8 @@ func (s store) inspectImage(ref string) (map[string]any, error) {
 		return nil, err
 	}
 	all, err := s.listed(ref, id)
-	all["config"] = map[string]any{"env": img.Env, "user": null(img.User), "working_dir": null(img.Workdir), "cmd": img.Cmd, "entrypoint": img.Entrypoint}
+	all["config"] = map[string]any{"env": img.Env, "user": null(img.User), "working_dir": null(img.Workdir), "cmd": img.Cmd,
+		"entrypoint": img.Entrypoint}
 	return all, err
 }
 
@@ -149,15 +150,17 @@ func (s store) load(input, tag string) ([]string, error) {
 			return fail(err)
 		}
 		for _, ref := range one.references {
-			refs[ref] = id
+			if refs[ref] == "" || !fault.On(fault.LoadKeepsTag) {
+				refs[ref] = id
+			}
 			loaded = append(loaded, ref)
 		}
 	}
 	return loaded, writeRecord(s.referencesFile(), refs)
 }
 
-// removeImages removes images by their references. An image goes once it has none, and no sandbox.
-func (s store) removeImages(references []string, force bool) error {
+// removeImages removes images by their references. An image goes once it has none; one that a sandbox has is refused.
+func (s store) removeImages(references []string) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
@@ -173,15 +176,14 @@ func (s store) removeImages(references []string, force bool) error {
 	}
 	for _, ref := range references {
 		id, known := refs[ref]
-		inUse := slices.ContainsFunc(machines, func(m machine) bool { return m.ImageID == id })
 		switch {
 		case !known:
 			err = errors.Join(err, imageNotFound(ref))
-		case inUse && !force:
-			err = errors.Join(err, fmt.Errorf("image in use by sandboxes: %s", ref))
+		case slices.ContainsFunc(machines, func(m machine) bool { return m.ImageID == id }):
+			err = errors.Join(err, fmt.Errorf("image in use by sandbox(es): %s", ref))
 		default:
 			delete(refs, ref)
-			if !inUse && !slices.Contains(slices.Collect(maps.Values(refs)), id) {
+			if !slices.Contains(slices.Collect(maps.Values(refs)), id) {
 				err = errors.Join(err, os.RemoveAll(s.imageDir(id)))
 			}
 		}
@@ -216,11 +218,8 @@ func (s store) keep(img v1.Image) (id string, err error) {
 		Env: config.Config.Env, User: config.Config.User, Workdir: config.Config.WorkingDir,
 		Cmd: config.Config.Cmd, Entrypoint: config.Config.Entrypoint,
 	}
-	switch fault.Asked() {
-	case fault.ImageEnvDropped:
+	if fault.On(fault.ImageEnvDropped) {
 		record.Env = slices.DeleteFunc(record.Env, func(entry string) bool { return !strings.HasPrefix(entry, "PATH=") })
-	case fault.ImageUserDropped:
-		record.User = ""
 	}
 	rootPath := filepath.Join(made, imageRoot)
 	if err := os.Mkdir(rootPath, 0o755); err != nil {

@@ -66,7 +66,6 @@ func TestImageFaults(t *testing.T) {
 			"/layers/returned-folder/before"}, "dev word\n"},
 		fault.ImageOpaqueIgnored: {[]string{"/layers/opaque/folder", "/layers/opaque/folder/gone", "/layers/opaque/gone"}, "dev word\n"},
 		fault.ImageEnvDropped:    {nil, "dev\n"},
-		fault.ImageUserDropped:   {nil, "root word\n"},
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			c := hardGuest(t, f, archive)

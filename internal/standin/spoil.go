@@ -28,10 +28,27 @@ func spoil(root *os.Root) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err == nil {
+		err = spoilMarks(root)
+	}
 	for i := len(names) - 1; i >= 0 && err == nil; i-- { // what is in a folder comes before it
 		err = spoilFile(root, names[i])
 	}
 	return err
+}
+
+// spoilMarks does to the small files by which an image is known what a fault asks for.
+func spoilMarks(root *os.Root) error {
+	const another = "ID=another\n" // a line of os-release, and no nonce
+	switch fault.Asked() {
+	case fault.ImageNonceChanged:
+		return root.WriteFile(images.NoncePath[1:], []byte(another), 0o644)
+	case fault.ImageReleaseChanged:
+		return root.WriteFile("etc/os-release", []byte(another), 0o644)
+	case fault.ImageMarkerLost:
+		return root.RemoveAll(images.MarkerPath[1:])
+	}
+	return nil
 }
 
 func spoilFile(root *os.Root, name string) error {

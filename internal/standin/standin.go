@@ -252,9 +252,9 @@ func commands() map[string]command {
 				return inJSON(out, v, err)
 			}},
 		"image rm": {usage: "image rm [OPTIONS] <REFERENCES>...", operands: []string{"REFERENCES"}, rest: true,
-			flags: func(f *pflag.FlagSet) { isQuiet(f); f.BoolVarP(&force, "force", "f", false, "") },
+			flags: isQuiet,
 			run: func(s store, args []string, _ io.Writer) error {
-				return done("Removed", strings.Join(args, " "), s.removeImages(args, force))
+				return done("Removed", strings.Join(args, " "), s.removeImages(args))
 			}},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/contract"
 	"dagger/parity/internal/cases/egress"
+	"dagger/parity/internal/cases/imageparity"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -28,8 +29,9 @@ func Catalogue() catalogue.Catalogue { return catalogue.New(contract.Checks()) }
 
 // runners run the cases of a scenario.
 var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report.Case{
-	contract.Scenario: contract.Run,
-	egress.Scenario:   egress.Run,
+	contract.Scenario:    contract.Run,
+	egress.Scenario:      egress.Run,
+	imageparity.Scenario: imageparity.Run,
 }
 
 // Options say what a step runs, with what.
@@ -42,7 +44,8 @@ type Options struct {
 	Probe   string   // the probe program
 
 	External cases.External // the external provider, where a case has one
-	Patience float64        // see cases.Env
+	Docker   cases.Docker
+	Patience float64 // see cases.Env
 }
 
 // Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other
@@ -71,7 +74,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
-	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events, External: o.External, Patience: o.Patience}
+	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events, External: o.External, Docker: o.Docker, Patience: o.Patience}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break

@@ -95,8 +95,10 @@ func TestCompare(t *testing.T) {
 			seen: list{file("/a"), file("/f", linkTo("/a")), file("/g", linkTo("/a"))},
 		},
 		"a large group": {
-			want:   list{file("/a"), file("/b", linkTo("/a")), file("/c", linkTo("/a")), file("/d", linkTo("/a")), file("/e", linkTo("/a")), file("/f", linkTo("/a"))},
-			seen:   list{file("/a"), file("/b"), file("/c", linkTo("/b")), file("/d", linkTo("/b")), file("/e", linkTo("/b")), file("/f", linkTo("/b"))},
+			want: list{file("/a"), file("/b", linkTo("/a")), file("/c", linkTo("/a")), file("/d", linkTo("/a")), file("/e", linkTo("/a")),
+				file("/f", linkTo("/a"))},
+			seen: list{file("/a"), file("/b"), file("/c", linkTo("/b")), file("/d", linkTo("/b")), file("/e", linkTo("/b")),
+				file("/f", linkTo("/b"))},
 			differ: []string{`"/a": expected one file with "/b", "/c", "/d" and 2 more, seen a file of its own`},
 		},
 		"a change of mode and of the group": {

@@ -120,7 +120,8 @@ func TestOfFolderOnAnOverlay(t *testing.T) {
 	must(t,
 		os.WriteFile(filepath.Join(dir, "one", "first"), []byte("1"), 0o644), os.Link(filepath.Join(dir, "one", "first"), filepath.Join(dir, "one", "linked")),
 		os.WriteFile(filepath.Join(dir, "two", "second"), []byte("2"), 0o644),
-		unix.Mount("overlay", root, "overlay", 0, fmt.Sprintf("lowerdir=%[1]s/one:%[1]s/two,upperdir=%[1]s/upper,workdir=%[1]s/work", dir)),
+		unix.Mount("overlay", root, "overlay", 0,
+			fmt.Sprintf("lowerdir=%[1]s/one:%[1]s/two,upperdir=%[1]s/upper,workdir=%[1]s/work", dir)),
 	)
 	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
 	must(t, os.WriteFile(filepath.Join(root, "third"), []byte("3"), 0o644))
@@ -166,7 +167,7 @@ func TestTooManyEntries(t *testing.T) {
 	mount(t, root)
 	must(t, os.Mkdir(filepath.Join(root, "most"), 0o755))
 	for i := range tree.MaxEntries - 1 {
-		must(t, unix.Mknod(filepath.Join(root, "most", strconv.Itoa(i)), unix.S_IFREG, 0))
+		must(t, unix.Mknod(filepath.Join(root, "most", strconv.Itoa(i)), unix.S_IFIFO, 0))
 	}
 	if got := list(t, root); len(got) != tree.MaxEntries {
 		t.Errorf("expected %d entries, got %d", tree.MaxEntries, len(got))

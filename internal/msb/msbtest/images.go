@@ -133,8 +133,8 @@ func (b bench) store(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(res.Stdout, &inspected)
 	}
-	if config := inspected.Config; err != nil || inspected.Reference != "parity.test/also:1" || inspected.Digest != oneDigest || config.User != "dev" ||
-		config.WorkingDir != "/home/dev" || !slices.Contains(config.Env, "FROM_IMAGE=1") {
+	if config := inspected.Config; err != nil || inspected.Reference != "parity.test/also:1" || inspected.Digest != oneDigest ||
+		config.User != "dev" || config.WorkingDir != "/home/dev" || !slices.Contains(config.Env, "FROM_IMAGE=1") {
 		t.Errorf("image inspect says %s, %v", res.Stdout, err)
 	}
 	if details, err := c.InspectImage(ctx, "parity.test/also:1"); err != nil || details.Digest != oneDigest || details.Config.User != "dev" {
@@ -187,13 +187,13 @@ func (b bench) fromStdin(t *testing.T, c *msb.Client, archive string) {
 	}
 }
 
-// ownPaths are the files that MicroSandbox makes in a guest, or mounts over the image's.
-var ownPaths = []string{"/dev", "/proc", "/sys"}
-
 // What an image has arrives in the guest: its files, its environment, its user and its folder.
 func (b bench) image(t *testing.T) {
 	const hard = "parity.test/hard:1"
-	spec := images.Spec{Nonce: "msb-hard", HardTree: true, User: "dev", WorkingDir: "/home/dev", Env: map[string]string{"FROM_IMAGE": "a b"}}
+	spec := images.Spec{Nonce: "msb-hard", HardTree: true, User: "dev:dev", WorkingDir: "/home/dev", Entrypoint: []string{"/bin/false"},
+		Env: map[string]string{"FROM_IMAGE": "a b", "HOME": "/opt"},
+		Files: map[string]string{"/etc/hosts": "the image's", "/etc/hostname": "the image's", "/etc/profile": "# the image's\n",
+			"/etc/resolv.conf": "# the image's\n", "/var/tmp/kept": "the image's", "/run/microsandbox/kept": "the image's"}}
 	img, _ := buildImage(t, spec)
 	archive := filepath.Join(t.TempDir(), "hard.tar")
 	if err := images.WriteDockerArchive(archive, hard, img); err != nil {
@@ -205,8 +205,8 @@ func (b bench) image(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.createOf(t, c, "hard", hard, false)
-	res, err := c.Exec(ctx, "hard", []string{"/bin/sh", "-c", "id -un; pwd; echo $FROM_IMAGE $HOME"}, nil)
-	if err != nil || string(res.Stdout) != "dev\n/home/dev\na b /home/dev\n" {
+	res, err := c.Exec(ctx, "hard", []string{"/bin/sh", "-c", "id -un; id -gn; pwd; echo $FROM_IMAGE $HOME"}, nil)
+	if err != nil || string(res.Stdout) != "dev\ndev\n/home/dev\na b /opt\n" {
 		t.Errorf("a command of the image's gives %q, %v", res.Stdout, err)
 	}
 
@@ -218,7 +218,7 @@ func (b bench) image(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exactly := tree.Rules{Exactly: []string{images.TreePath}, Except: ownPaths}
+	exactly := tree.Rules{Exactly: []string{images.TreePath}, Except: msb.OwnPaths()}
 	for _, d := range tree.Compare(images.HardTree(spec.Nonce), seen.Entries, exactly) {
 		t.Error(d)
 	}

@@ -1,0 +1,136 @@
+package imageparity
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"dagger/parity/fixtures/images"
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/imagetree"
+	"dagger/parity/internal/tree"
+)
+
+// What marks the content of an image, in files and in its environment.
+const (
+	markerPath      = "/etc/parity-marker"
+	environmentName = "PARITY_IMAGE"
+	dockerfilePath  = "/opt/parity/dockerfile"
+	dockerfileName  = "PARITY_DOCKERFILE"
+	featurePath     = "/usr/local/share/parity/feature"
+	featureName     = "PARITY_FEATURE"
+	user            = "dev"
+	userID          = "1000"
+)
+
+// version is one content of the image: every version of a case is published under the same reference.
+type version struct {
+	nonce string
+	tree  []tree.Entry // of the whole image; in the feature's case, of the base image
+}
+
+// publish builds the next version of the image and puts it where the case's subject is to find it.
+func (s *scenario) publish() cases.Finding {
+	nonce := cases.Nonce("image")
+	done := s.Timed("image build")
+	img, err := images.Build(images.Spec{
+		Nonce: nonce, User: user, HardTree: true,
+		Env: map[string]string{environmentName: nonce}, Files: map[string]string{images.MarkerPath: s.name + " " + nonce},
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), "see `parity doctor`: the image is made of the machine's static busybox")
+	}
+	s.current = version{nonce: nonce}
+	if s.current.tree, err = imagetree.List(img); err != nil {
+		return cases.Unclear("", err.Error(), "the image is the test's own: run it again")
+	}
+	// What is to be hard to carry is declared apart from the code that packs it.
+	if wrong := tree.Compare(images.HardTree(nonce), s.current.tree, tree.Rules{Exactly: []string{images.TreePath}}); len(wrong) > 0 {
+		return cases.Unclear("", some(wrong), "the image is not what it was to be: this is a fault of Parity's own, report it")
+	}
+	done()
+	defer s.Timed("image publish")()
+	s.misbehaveBefore()
+	err = s.Bounded(publishDeadline, func(ctx context.Context) error {
+		put := s.engine.Load
+		if s.name == catalogue.ImageRegistry {
+			put = push
+		}
+		return errors.Join(put(ctx, s.ref, img), s.misbehaveAfter(ctx, img))
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk)")
+	}
+	s.registry.Clear()
+	return cases.Passed(s.ref)
+}
+
+// push puts an image into the registry that its reference names.
+func push(ctx context.Context, ref string, img v1.Image) error {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, img, remote.WithContext(ctx))
+}
+
+// repository is the image's repository in the registry.
+func (s *scenario) repository() string { return "parity/" + s.name }
+
+//go:embed feature
+var feature embed.FS
+
+// writeFolder writes the workspace's folder, for the present version of the image.
+func (s *scenario) writeFolder(folder string) error {
+	if s.name != catalogue.ImageFeature {
+		return cases.WriteDevcontainer(folder, map[string]any{"image": s.ref})
+	}
+	err := cases.WriteDevcontainer(folder, map[string]any{
+		"build":    map[string]any{"dockerfile": "Dockerfile", "context": "."},
+		"features": map[string]any{"./features/parity": map[string]any{"word": s.current.nonce}},
+	})
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(folder, ".devcontainer")
+	if err := os.WriteFile(filepath.Join(config, "Dockerfile"), []byte(s.dockerfile()), 0o644); err != nil {
+		return err
+	}
+	target := filepath.Join(config, "features", "parity")
+	if err := os.RemoveAll(target); err != nil { // which CopyFS does not write over
+		return err
+	}
+	files, err := fs.Sub(feature, "feature")
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(target, files)
+}
+
+func (s *scenario) dockerfile() string {
+	return strings.Join([]string{
+		"FROM " + s.ref,
+		"USER root",
+		"ENV " + dockerfileName + "=" + s.dockerfileMarker(),
+		"RUN mkdir -p " + filepath.Dir(dockerfilePath) + " && printf %s " + s.dockerfileMarker() + " >" + dockerfilePath,
+		"USER " + user,
+	}, "\n") + "\n"
+}
+
+func (s *scenario) dockerfileMarker() string { return "dockerfile-" + s.current.nonce }
+
+// featureMarker is what the Feature's install.sh leaves: the option, and what the specification has it be given.
+func (s *scenario) featureMarker() string {
+	const home = "/home/" + user
+	return fmt.Sprintf("word=%s id=0 remote=%s:%s container=%s:%s\n", s.current.nonce, user, home, user, home)
+}

@@ -1,0 +1,130 @@
+package imageparity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"dagger/parity/fixtures/images"
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/msb"
+	"dagger/parity/internal/probe"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+	"dagger/parity/internal/tree"
+)
+
+// What a broken promise of an image means.
+const (
+	nextContent     = "the guest does not have what the image has: see what the subject made of the image, with `msb image ls` and the Docker Engine"
+	nextStale       = "the workspace was recreated from another image than the one that its name has now"
+	nextEnvironment = "the image's environment did not arrive in an SSH command"
+)
+
+// nonce shows that the guest has the present version of the image.
+func (s *scenario) nonce(phase string, g *workspace.Guest) cases.Finding {
+	next := nextContent
+	if phase == catalogue.Recreated {
+		next = nextStale
+	}
+	return s.says(phase, "nonce", g, "cat "+images.NoncePath, s.current.nonce, next)
+}
+
+// markers makes the checks of what marks the image, each in its files or in its environment.
+func (s *scenario) markers(phase string, g *workspace.Guest) {
+	check := func(check, command, want, next string) {
+		s.Check(phase, check, func() cases.Finding { return s.says(phase, check, g, command, want, next) })
+	}
+	environment := func(name string) string { return `printf %s "$` + name + `"` }
+	switch s.name {
+	case catalogue.ImageRegistry:
+		check("os-release", "sed -n s/^ID=//p /etc/os-release", images.ID+"\n", nextContent)
+		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
+	case catalogue.ImageDocker:
+		check("marker", "cat "+images.MarkerPath, s.name+" "+s.current.nonce, nextContent)
+		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
+	case catalogue.ImageFeature:
+		check("dockerfile/file", "cat "+dockerfilePath, s.dockerfileMarker(), "the guest was not made of what the Dockerfile builds")
+		check("dockerfile/environment", environment(dockerfileName), s.dockerfileMarker(), nextEnvironment)
+		check("feature/file", "cat "+featurePath, s.featureMarker(), "the Feature was not installed as the Dev Container Features specification has it")
+		check("feature/environment", environment(featureName), "feature-"+s.dockerfileMarker(), "the Feature's containerEnv did not arrive in an SSH command")
+	}
+}
+
+// user shows that commands run as the image's user.
+func (s *scenario) user(phase string, g *workspace.Guest) cases.Finding {
+	return s.says(phase, "user", g, "id -u", userID+"\n", "neither devcontainer.json nor the command line names a user: the image's USER holds")
+}
+
+// says shows that a shell command in the guest prints what the image has it print. A command that fails says that it is not there;
+// one that cannot be run says nothing.
+func (s *scenario) says(phase, what string, g *workspace.Guest, command, want, next string) cases.Finding {
+	var res subject.Result
+	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+		if g.Session == nil {
+			return errors.New("no SSH session")
+		}
+		res, err = g.Session.Run(ctx, command, nil)
+		return err
+	})
+	var ended *subject.RunError
+	if err != nil && !errors.As(err, &ended) {
+		return cases.Unclear("", err.Error(), workspace.NextGuest)
+	}
+	seen := string(res.Stdout)
+	s.Observe(phase, what, "%s", map[bool]string{true: "the image's", false: "another"}[err == nil && seen == want])
+	if err != nil {
+		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), err.Error(), next)
+	}
+	if seen != want {
+		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), fmt.Sprintf("%q", seen), next)
+	}
+	return cases.Passed(fmt.Sprintf("%q", strings.TrimSpace(seen)))
+}
+
+// tree holds the guest's files against the image's. The listing is made as root, which the image's user is not: by MicroSandbox's own
+// exec, of the probe program that came over SSH.
+func (s *scenario) tree(phase string) cases.Finding {
+	got, err := s.list()
+	if err != nil {
+		return cases.Unclear("", err.Error(), workspace.NextGuest)
+	}
+	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: catalogue.TreeExceptions()})
+	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
+	if len(differences) > 0 {
+		return cases.Broken("", some(differences), nextContent)
+	}
+	return cases.Passed(report.Count(len(s.current.tree), "path") + " of the image, each there and equal")
+}
+
+// list lists the files of the guest.
+func (s *scenario) list() ([]tree.Entry, error) {
+	defer s.Timed("tree")()
+	var res proc.Result
+	err := s.Bounded(treeDeadline, func(ctx context.Context) (err error) {
+		res, err = s.Bench.MSB.ExecAs(ctx, s.sandbox, msb.ExecOptions{User: "root"}, append([]string{workspace.GuestProbe}, probe.TreeArgs()...), nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t, err := probe.ParseTree(res.Stdout)
+	return t.Entries, err
+}
+
+// some gives the first differences, and how many there are.
+func some(differences []tree.Difference) string {
+	const most = 5
+	var lines []string
+	for _, d := range differences[:min(most, len(differences))] {
+		lines = append(lines, d.String())
+	}
+	if more := len(differences) - most; more > 0 {
+		lines = append(lines, report.Count(more, "more path"))
+	}
+	return strings.Join(lines, "; ")
+}
