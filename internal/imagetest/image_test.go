@@ -9,13 +9,25 @@ import (
 	"dagger/parity/internal/subject"
 )
 
+// TestImages runs what can share an engine and a registry.
+func TestImages(t *testing.T) {
+	shared := newWorld(t)
+	for name, test := range map[string]func(*testing.T, *world){
+		"anImageOfARegistry":             anImageOfARegistry,
+		"anImageOfDocker":                anImageOfDocker,
+		"aDockerfileWithAFeature":        aDockerfileWithAFeature,
+		"aFeatureOverAnImageOfARegistry": aFeatureOverAnImageOfARegistry,
+		"deleteWithoutDocker":            deleteWithoutDocker,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, shared.of(t)) })
+	}
+}
+
 const environment = "echo $FROM_IMAGE $FROM_DEVCONTAINER; id -un"
 
-func TestAnImageOfARegistry(t *testing.T) {
-	w := newWorld(t)
+func anImageOfARegistry(t *testing.T, w *world) {
 	both(t, func(t *testing.T, provider string) {
-		w := *w
-		w.T = t
+		w := w.of(t)
 		w.put(inRegistry, "first")
 		w.devcontainer(`{"image": "` + w.ref(inRegistry) + `", "containerEnv": {"FROM_DEVCONTAINER": "too"}}`)
 		before := w.inDocker()
@@ -48,11 +60,9 @@ func TestAnImageOfARegistry(t *testing.T) {
 	})
 }
 
-func TestAnImageOfDocker(t *testing.T) {
-	w := newWorld(t)
+func anImageOfDocker(t *testing.T, w *world) {
 	both(t, func(t *testing.T, provider string) {
-		w := *w
-		w.T = t
+		w := w.of(t)
 		w.put(inDocker, "first")
 		w.devcontainer(`{"image": "` + w.ref(inDocker) + `", "containerEnv": {"FROM_DEVCONTAINER": "too"}}`)
 		c := w.cli(provider, "")
@@ -82,15 +92,16 @@ func TestAnImageOfDocker(t *testing.T) {
 func (w *world) putFeature() {
 	w.Helper()
 	w.file(".devcontainer/devcontainer.json", `{
-		"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"BASE": "`+w.ref(inDocker)+`"}},
+		"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"WORD": "yes"}},
 		"features": {"./features/parity": {"word": "given"}},
 		"containerEnv": {"FROM_DEVCONTAINER": "too"},
 	}`)
-	w.file(".devcontainer/Dockerfile", `ARG BASE
+	w.file(".devcontainer/Dockerfile", `ARG BASE=`+w.ref(inDocker)+`
 FROM $BASE
 USER root
 COPY app.txt /app.txt
-ENV FROM_DOCKERFILE=yes
+ARG WORD
+ENV FROM_DOCKERFILE=$WORD
 USER dev
 `)
 	w.file("app.txt", "first")
@@ -102,11 +113,9 @@ echo "$WORD $_REMOTE_USER $_REMOTE_USER_HOME $_CONTAINER_USER" >/feature
 `)
 }
 
-func TestADockerfileWithAFeature(t *testing.T) {
-	w := newWorld(t)
+func aDockerfileWithAFeature(t *testing.T, w *world) {
 	both(t, func(t *testing.T, provider string) {
-		w := *w
-		w.T = t
+		w := w.of(t)
 		w.put(inDocker, "first")
 		w.putFeature()
 		before := w.inDocker()
@@ -134,8 +143,9 @@ func TestADockerfileWithAFeature(t *testing.T) {
 			t.Errorf("after a build that failed, Docker has\n%s\nand had\n%s", after, running)
 		}
 
-		// What changed is seen: the base, the context and the Feature.
+		// What changed is seen: the base, the context, the Feature, and devcontainer.json, which names the Dockerfile as older ones do.
 		w.put(inDocker, "second")
+		w.devcontainer(`{"dockerFile": "Dockerfile", "context": "..", "features": {"./features/parity": {}}}`)
 		w.file("app.txt", "second")
 		w.file(".devcontainer/features/parity/install.sh", "#!/bin/sh\necho new >/feature\n")
 		c.up(true)
@@ -159,8 +169,7 @@ func TestADockerfileWithAFeature(t *testing.T) {
 }
 
 // Features over an image of a registry: the tag is asked for again at each build.
-func TestAFeatureOverAnImageOfARegistry(t *testing.T) {
-	w := newWorld(t)
+func aFeatureOverAnImageOfARegistry(t *testing.T, w *world) {
 	w.put(inRegistry, "first")
 	w.putFeature()
 	w.devcontainer(`{"image": "` + w.ref(inRegistry) + `", "features": {"./features/parity": {}}, "remoteUser": "root"}`)
@@ -187,8 +196,7 @@ func TestAFeatureOverAnImageOfARegistry(t *testing.T) {
 }
 
 // A build by hand of the same Dockerfile, and what it left, is not the CLI's.
-func TestDeleteWithoutDocker(t *testing.T) {
-	w := newWorld(t)
+func deleteWithoutDocker(t *testing.T, w *world) {
 	w.put(inDocker, "first")
 	w.putFeature()
 	c := w.cli("builtin", "")

@@ -48,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Setenv("DOCKER_HOST", "")
-	w := &world{T: t, folder: filepath.Join(t.TempDir(), "app")}
+	w := &world{T: t}
 	cache, err := lab.CacheDir()
 	w.must(err)
 	short, err := os.MkdirTemp("", "") // sockets are below
@@ -65,6 +65,11 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	t.Cleanup(func() { w.must(w.registry.Close()) })
 	return w
+}
+
+// of is the world of a subtest, with a folder of the workspace of its own.
+func (w *world) of(t *testing.T) *world {
+	return &world{T: t, docker: w.docker, registry: w.registry, folder: filepath.Join(t.TempDir(), "app")}
 }
 
 func (w *world) must(err error) {
@@ -94,7 +99,8 @@ func (w *world) ref(repository string) string {
 // put puts an image with a nonce into the registry, or into Docker. Its user is dev.
 func (w *world) put(repository, nonce string) {
 	w.Helper()
-	img, err := images.Build(images.Spec{Nonce: nonce, User: "dev", Env: map[string]string{"FROM_IMAGE": nonce}})
+	img, err := images.Build(images.Spec{Nonce: nonce, User: "dev", Env: map[string]string{"FROM_IMAGE": nonce},
+		Files: map[string]string{"/etc/whose": w.Name() + " " + repository}}) // no two tests have the same image
 	w.must(err)
 	if repository == inDocker {
 		w.must(w.docker.Load(w.Context(), w.ref(repository), img))

@@ -3,6 +3,7 @@ package reference
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,7 +60,10 @@ func misbehavingArgv(argv []string) []string {
 	return argv
 }
 
-var fromLine = regexp.MustCompile(`(?mi)^\s*FROM\s+(\S+)`)
+var (
+	fromLine = regexp.MustCompile(`(?mi)^\s*FROM\s+(\S+)`)
+	argLine  = regexp.MustCompile(`(?mi)^\s*ARG\s+(\w+)=(\S+)`)
+)
 
 // firstFrom gives what the first FROM of a Dockerfile names.
 func firstFrom(d imagebuild.Dockerfile) (string, error) {
@@ -71,7 +75,12 @@ func firstFrom(d imagebuild.Dockerfile) (string, error) {
 	if from == nil {
 		return "", errors.New("the Dockerfile has no FROM")
 	}
-	return os.Expand(string(from[1]), func(arg string) string { return d.Args[arg] }), nil
+	args := map[string]string{}
+	for _, arg := range argLine.FindAllSubmatch(text, -1) {
+		args[string(arg[1])] = string(arg[2])
+	}
+	maps.Copy(args, d.Args)
+	return os.Expand(string(from[1]), func(arg string) string { return args[arg] }), nil
 }
 
 // pullIntoDocker has the Docker Engine pull an image, unless it has it.

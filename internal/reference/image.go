@@ -39,7 +39,7 @@ func buildImage(ctx context.Context, c *cobra.Command, w *workspace, config devc
 		return "", fmt.Errorf("the image of the workspace is to be built: %w", err)
 	}
 	defer docker.Close()
-	b := &imagebuild.Builder{Engine: docker, Output: c.ErrOrStderr()}
+	b := &imagebuild.Builder{Engine: docker, Output: c.ErrOrStderr(), Labels: map[string]string{"devsy.workspace": w.UID}}
 	tag := "vsc-" + w.ID + "-" + w.UID + ":latest"
 	if err := buildInto(ctx, b, tag, config, install); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanDeadline)

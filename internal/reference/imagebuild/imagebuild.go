@@ -22,6 +22,10 @@ type Builder struct {
 	Engine *client.Client
 	Output io.Writer // what the builds say, for people
 
+	// Labels are those of what gets a tag. With one of the workspace's own, it is never an image that somebody else has too, such as the base
+	// of a Dockerfile that adds nothing to it.
+	Labels map[string]string
+
 	// Made are the IDs of the images that the engine has because of this Builder, the oldest first.
 	Made []string
 }
@@ -45,13 +49,17 @@ func (b *Builder) Base(ctx context.Context, ref string) (Image, error) {
 	if image, err = b.inspect(ctx, pinned); !errdefs.IsNotFound(err) {
 		return image, err
 	}
+	before, err := b.images(ctx)
+	if err != nil {
+		return Image{}, err
+	}
 	fmt.Fprintf(b.Output, "pulling %s into Docker\n", pinned)
 	if err := b.pull(ctx, pinned); err != nil {
 		return Image{}, fmt.Errorf("pull %s into Docker: %w", pinned, err)
 	}
 	image, err = b.inspect(ctx, pinned)
 	if err == nil {
-		b.Made = append(b.Made, image.ID)
+		b.add(image.ID, before)
 	}
 	return image, err
 }
@@ -68,6 +76,13 @@ func (b *Builder) pull(ctx context.Context, ref string) error {
 	}
 	defer res.Close()
 	return res.Wait(ctx)
+}
+
+// add adds an image to Made, unless the engine had it before, under another name.
+func (b *Builder) add(id string, before []string) {
+	if !slices.Contains(before, id) && !slices.Contains(b.Made, id) {
+		b.Made = append(b.Made, id)
+	}
 }
 
 func (b *Builder) inspect(ctx context.Context, ref string) (Image, error) {

@@ -43,10 +43,10 @@ type bench struct {
 	dir    string
 }
 
-func newBench(t *testing.T) *bench {
+// newEngine starts an engine.
+func newEngine(t *testing.T) *docker.Engine {
 	t.Helper()
 	t.Setenv("DOCKER_HOST", "")
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	cache, err := lab.CacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -56,20 +56,59 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	b := &bench{T: t, dir: t.TempDir()}
-	if b.engine, err = docker.Start(t.Context(), docker.Options{RunID: "test-run", Dir: filepath.Join(folder, "e"), Programs: docker.ProgramsIn(cache)}); err != nil {
+	e, err := docker.Start(t.Context(), docker.Options{RunID: "test-run", Dir: filepath.Join(folder, "e"), Programs: docker.ProgramsIn(cache)})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := b.engine.Close(ctx); err != nil {
+		if err := e.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	b.load(base, images.Spec{Nonce: "base", User: "dev", Env: map[string]string{"FROM_BASE": "yes"}})
+	return e
+}
+
+// TestWithAnEngine runs what can share an engine: to start one takes longer than a build.
+func TestWithAnEngine(t *testing.T) {
+	e := newEngine(t)
+	for name, test := range map[string]func(*testing.T, *docker.Engine){
+		"dockerfile":                 dockerfile,
+		"aDockerfileThatAddsNothing": aDockerfileThatAddsNothing,
+		"aBaseWithoutATagStays":      aBaseWithoutATagStays,
+		"contexts":                   contexts,
+		"localFeatures":              localFeatures,
+		"baseOfARegistry":            baseOfARegistry,
+		"buildsThatFail":             buildsThatFail,
+		"aBuildThatPrintsAnImage":    aBuildThatPrintsAnImage,
+		"aBuildThatIsCancelled":      aBuildThatIsCancelled,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+func newBench(t *testing.T, e *docker.Engine) *bench {
+	t.Helper()
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	b := &bench{T: t, engine: e, dir: t.TempDir()}
+	b.load(base, images.Spec{Nonce: t.Name(), User: "dev", Env: map[string]string{"FROM_BASE": "yes"}})
 	b.another()
+	t.Cleanup(b.empty)
 	return b
+}
+
+// empty removes every image of the engine, unless that has ended.
+func (b *bench) empty() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	list, err := b.engine.Client().ImageList(ctx, client.ImageListOptions{All: true})
+	for err == nil && len(list.Items) > 0 && ctx.Err() == nil {
+		for _, image := range list.Items { // one that others stand on is removed with the last of them
+			_, _ = b.engine.Client().ImageRemove(ctx, image.ID, client.ImageRemoveOptions{Force: true, PruneChildren: true})
+		}
+		list, err = b.engine.Client().ImageList(ctx, client.ImageListOptions{All: true})
+	}
 }
 
 // another takes another builder.
@@ -160,8 +199,8 @@ func (b *bench) same(before []string) {
 
 const tag = "vsc-test-run:latest"
 
-func TestDockerfile(t *testing.T) {
-	b := newBench(t)
+func dockerfile(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	before := b.ids()
 	d := b.dockerfile(`ARG BASE
 FROM $BASE AS first
@@ -224,9 +263,27 @@ RUN exit 9
 	b.same(before)
 }
 
+// A Dockerfile that adds nothing to its base makes an image of its own all the same.
+func aDockerfileThatAddsNothing(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
+	before := b.ids()
+	b.Labels = map[string]string{"whose": "mine"}
+	on, err := b.Base(t.Context(), base)
+	b.must(err)
+	image, err := b.Dockerfile(t.Context(), tag, b.dockerfile("FROM "+base+"\n"))
+	if err != nil || image.ID == on.ID || !slices.Contains(b.Made, image.ID) {
+		t.Errorf("%+v, %v, made %q", image, err, b.Made)
+	}
+	left, err := imagebuild.Remove(t.Context(), b.Engine, tag, b.Made)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q are left, %v", left, err)
+	}
+	b.same(before)
+}
+
 // The image of which a build is made may be somebody's who has no tag for it any more: it is not the build's to remove.
-func TestABaseWithoutATagStays(t *testing.T) {
-	b := newBench(t)
+func aBaseWithoutATagStays(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	_, err := b.Dockerfile(t.Context(), tag, b.dockerfile("FROM "+base+"\nRUN true\nRUN true\n"))
 	b.must(err)
 	b.load(base, images.Spec{Nonce: "moved"}) // the first one has no tag now
@@ -240,8 +297,8 @@ func TestABaseWithoutATagStays(t *testing.T) {
 	}
 }
 
-func TestContexts(t *testing.T) {
-	b := newBench(t)
+func contexts(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	const text = "FROM " + base + "\nUSER root\nCOPY . /all\nRUN find /all | sort >/list\n"
 	list := func(d imagebuild.Dockerfile) string {
 		t.Helper()
@@ -274,8 +331,8 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-func TestFeatures(t *testing.T) {
-	b := newBench(t)
+func localFeatures(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	before := b.ids()
 	b.file("features/one/devcontainer-feature.json", `{"id": "one", "version": "1", "name": "One",
 		"options": {"word": {"type": "string", "default": "default"}}, "containerEnv": {"ONE": "1", "PATH": "/opt/one:${PATH}"}}`)
@@ -324,8 +381,8 @@ echo "$WORD $ONE $(id -un) $_REMOTE_USER $_REMOTE_USER_HOME $_CONTAINER_USER $_C
 }
 
 // An image that the engine does not have is pulled for Features, and leaves no tag.
-func TestBaseOfARegistry(t *testing.T) {
-	b := newBench(t)
+func baseOfARegistry(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	before := b.ids()
 	r, err := registry.Start(registry.Options{Login: &registry.Login{User: "me", Password: "secret"}})
 	b.must(err)
@@ -373,8 +430,8 @@ func TestBaseOfARegistry(t *testing.T) {
 	}
 }
 
-func TestBuildsThatFail(t *testing.T) {
-	b := newBench(t)
+func buildsThatFail(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	before := b.ids()
 	missing := filepath.Join(b.dir, "missing")
 	for name, c := range map[string]struct {
@@ -411,8 +468,8 @@ func TestBuildsThatFail(t *testing.T) {
 }
 
 // A command of a build can print what looks like an image that a step made. It is none of the build's.
-func TestABuildThatPrintsAnImage(t *testing.T) {
-	b := newBench(t)
+func aBuildThatPrintsAnImage(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
 	info, err := b.Engine.ImageInspect(t.Context(), base)
 	b.must(err)
 	id := strings.TrimPrefix(info.ID, "sha256:")
@@ -425,8 +482,9 @@ func TestABuildThatPrintsAnImage(t *testing.T) {
 }
 
 // A signal ends a build, and it leaves nothing that runs.
-func TestABuildThatIsCancelled(t *testing.T) {
-	b := newBench(t)
+func aBuildThatIsCancelled(t *testing.T, e *docker.Engine) {
+	b := newBench(t, e)
+	before := b.ids()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b.Output = writer(func(text string) {
@@ -434,7 +492,7 @@ func TestABuildThatIsCancelled(t *testing.T) {
 			cancel()
 		}
 	})
-	_, err := b.Dockerfile(ctx, tag, b.dockerfile("FROM "+base+"\nRUN echo waiting; sleep 600\n"))
+	_, err := b.Dockerfile(ctx, tag, b.dockerfile("FROM "+base+"\nRUN true\nRUN echo waiting; sleep 600\n"))
 	if !errors.Is(err, context.Canceled) && (err == nil || !strings.Contains(err.Error(), "canceled")) {
 		t.Errorf("got %v", err)
 	}
@@ -442,7 +500,7 @@ func TestABuildThatIsCancelled(t *testing.T) {
 		list, err := b.Engine.ContainerList(t.Context(), client.ContainerListOptions{All: true})
 		b.must(err)
 		if len(list.Items) == 0 {
-			return
+			break
 		}
 		select {
 		case <-t.Context().Done():
@@ -450,6 +508,10 @@ func TestABuildThatIsCancelled(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	if left, err := imagebuild.Remove(t.Context(), b.Engine, tag, b.Made); err != nil || len(left) > 0 || len(b.Made) != 1 {
+		t.Errorf("of %q, %q are left, %v", b.Made, left, err)
+	}
+	b.same(before)
 }
 
 type writer func(string)
@@ -457,7 +519,7 @@ type writer func(string)
 func (w writer) Write(b []byte) (int, error) { w(string(b)); return len(b), nil }
 
 func TestTheEngineEndsInTheMiddle(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, newEngine(t))
 	b.Output = writer(func(text string) {
 		if strings.Contains(text, "waiting") {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

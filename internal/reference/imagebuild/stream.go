@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
@@ -23,6 +23,9 @@ func (b *Builder) build(ctx context.Context, what string, o client.ImageBuildOpt
 		return Image{}, err
 	}
 	o.Remove, o.ForceRemove = true, true // the containers of its steps
+	if len(o.Tags) > 0 {
+		o.Labels = b.Labels
+	}
 	fmt.Fprintf(b.Output, "building %s\n", what)
 	reader, writer := io.Pipe()
 	defer reader.Close()
@@ -43,17 +46,26 @@ func (b *Builder) build(ctx context.Context, what string, o client.ImageBuildOpt
 	defer res.Body.Close()
 	s := steps{Output: b.Output}
 	err = s.follow(res.Body)
-	for _, id := range s.made {
-		full, inspectErr := b.inspect(ctx, id)
-		if inspectErr == nil && !slices.Contains(before, full.ID) && !slices.Contains(b.Made, full.ID) {
-			b.Made = append(b.Made, full.ID)
-		}
-	}
+	b.addAll(ctx, s.made, before)
 	if err != nil {
 		return Image{}, fmt.Errorf("build %s: %w", what, err)
 	}
 	return b.inspect(ctx, s.result)
 }
+
+// addAll adds images to Made by their short IDs, also when the build was cancelled.
+func (b *Builder) addAll(ctx context.Context, short, before []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addDeadline)
+	defer cancel()
+	for _, id := range short {
+		if image, err := b.inspect(ctx, id); err == nil {
+			b.add(image.ID, before)
+		}
+	}
+}
+
+// addDeadline bounds how long an engine is asked for the images of a build.
+const addDeadline = 30 * time.Second
 
 // images gives the IDs of all images that the engine has, those of builds' steps included.
 func (b *Builder) images(ctx context.Context) (ids []string, err error) {
