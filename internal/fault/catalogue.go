@@ -36,6 +36,7 @@ const (
 	ControlMissing             Fault = "control-missing"
 	ExternalResets             Fault = "external-resets"
 	ExternalOtherPeer          Fault = "external-other-peer"
+	ExternalAddsFile           Fault = "external-adds-file"
 	LoadFails                  Fault = "load-fails"
 	CreateFails                Fault = "create-fails"
 	ImageByteFlipped           Fault = "image-byte-flipped"
@@ -128,6 +129,7 @@ const (
 	RegistryRefuses     Fault = "registry-refuses"
 	RegistryDies        Fault = "registry-dies"
 	DockerFails         Fault = "docker-fails"
+	DockerRefuses       Fault = "docker-refuses"
 	DockerDies          Fault = "docker-dies"
 	DockerHasImage      Fault = "docker-has-image"
 )
@@ -173,6 +175,7 @@ func Catalogue() []Entry {
 		{ControlMissing, StandIn, "Every other sandbox is removed when one is created whose egress is denied."},
 		{ExternalResets, StandIn, "Denied connections of a sandbox that an external runtime made are reset once established, not refused."},
 		{ExternalOtherPeer, StandIn, "Connections of a sandbox that an external runtime made come from another address."},
+		{ExternalAddsFile, StandIn, "A sandbox that an external runtime made has a file that neither its image nor the built-in provider's has."},
 		{LoadFails, StandIn, "An image cannot be loaded."},
 		{CreateFails, StandIn, "No sandbox can be created."},
 		{ImageByteFlipped, StandIn, "One byte in the middle of an image's large file is another one."},
@@ -257,6 +260,7 @@ func Catalogue() []Entry {
 		{RegistryRefuses, Fixture, "The registry takes no image."},
 		{RegistryDies, Fixture, "The registry is gone once it has the image."},
 		{DockerFails, Fixture, "The Docker Engine cannot be started."},
+		{DockerRefuses, Fixture, "The Docker Engine takes no image."},
 		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
 		{DockerHasImage, Fixture, "An image that is pushed to the registry turns up in the Docker Engine too."},
 

@@ -34,6 +34,7 @@ func openBuiltin(options map[string]string) (driver.Driver, error) {
 
 // external is a runtime as the driver of one workspace, for one command of the CLI: one process, which starts with the first call.
 type external struct {
+	there   *there // where the runtime is, if that is not here: then only log and running are used
 	store   binaries.Store
 	binary  binaries.Binary
 	args    []string
@@ -85,8 +86,12 @@ func runtimeEnviron(own []string, defaults, set map[string]string) []string {
 	return env
 }
 
-// install brings the runtime here, if it is not here already.
+// install brings the runtime here, if it is not here already. On a remote machine that is done when the runtime is started.
 func (e *external) install(ctx context.Context) error {
+	if e.there != nil {
+		e.there.install = true
+		return nil
+	}
 	_, err := e.store.Install(ctx, e.binary)
 	return err
 }
@@ -94,6 +99,14 @@ func (e *external) install(ctx context.Context) error {
 // runtime gives the runtime's process, and starts it for the first call.
 func (e *external) runtime(ctx context.Context) (driver.Driver, error) {
 	if e.running != nil {
+		return e.running.Driver(), nil
+	}
+	if e.there != nil {
+		running, err := e.there.start(ctx, e.log)
+		if err != nil {
+			return nil, err
+		}
+		e.running = running
 		return e.running.Driver(), nil
 	}
 	path, err := e.store.Resolve(e.binary)
@@ -194,6 +207,9 @@ func (s state) openAs(w workspace, manifestFile string, options map[string]strin
 	m, err := storedManifest(manifestFile)
 	if err != nil {
 		return nil, err
+	}
+	if !m.Agent.Local {
+		return openThere(w, m, options)
 	}
 	return s.openExternal(w.ID, m, options)
 }

@@ -28,18 +28,7 @@ func readManifest(ctx context.Context, source string) (m *manifest.Manifest, fro
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("expected %q, the built-in provider, or a file, a folder or a URL of a %s: %w", builtin, manifest.FileName, err)
 	}
-	if err == nil {
-		err = served(m)
-	}
 	return m, from, err
-}
-
-// served refuses a manifest that the reference CLI cannot serve.
-func served(m *manifest.Manifest) error {
-	if !m.Agent.Local {
-		return errors.New("agent.local: expected true: the reference CLI runs the runtime on this machine and reaches no other")
-	}
-	return nil
 }
 
 // checkOptions checks the options of a provider, as far as the CLI can: the values of an external one are the runtime's to check.
@@ -120,9 +109,6 @@ func storedManifest(file string) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("read the provider's manifest: %w", err)
 	}
 	m, err := manifest.Parse(text)
-	if err == nil {
-		err = served(m)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

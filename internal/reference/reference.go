@@ -33,12 +33,13 @@ func (e *Exit) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 //
 // It takes from the environment: DEVSY_HOME, where the records are (else $HOME/.devsy); MSB_HOME; msb in PATH, or PARITY_MSB;
 // DEVSY_AGENT, the parity-agent for guests, else the one beside this executable; what Docker's client takes, DOCKER_HOST and DOCKER_CONFIG
-// above all; SSL_CERT_FILE.
+// above all; SSL_CERT_FILE; DEVSY_AGENT_URL, the folder from which a remote machine may download this executable as its agent.
 func Command(name string) *cobra.Command {
 	root := group(name, "The reference workspace CLI: Devsy's command line over MicroSandbox",
 		group("provider", "Providers of workspaces", providerAdd(), providerDelete(), providerList()),
 		group("workspace", "Workspaces",
-			workspaceUp(), workspaceSSH(), workspaceStop(), workspaceStatus(), workspaceList(), workspaceDelete()))
+			workspaceUp(), workspaceSSH(), workspaceStop(), workspaceStatus(), workspaceList(), workspaceDelete()),
+		agentCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return ended(c, fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
 	})

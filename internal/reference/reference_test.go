@@ -23,8 +23,11 @@ import (
 // agent is a real parity-agent, and runtime a real parity-runtime.
 var agent, runtime string
 
-// TestMain is the CLI itself when its first argument says so.
+// TestMain is the CLI itself, or dial, when its first argument says so.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "dial" {
+		os.Exit(dial(os.Args[2]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "devsy" {
 		c := reference.Command("devsy")
 		c.SetArgs(os.Args[2:])

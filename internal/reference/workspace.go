@@ -139,6 +139,7 @@ func up(ctx context.Context, c *cobra.Command, f upFlags, folder string) (w work
 	if err != nil {
 		return w, "", err
 	}
+	defer func() { err = errors.Join(err, s.forgetThere(ctx, w.ID, d, err)) }()
 	defer release(d)
 	w.Provider.Options = present
 	machine, err = remake(ctx, c, s, d, &w, f.devcontainer, known)
@@ -174,6 +175,9 @@ func remake(ctx context.Context, c *cobra.Command, s state, d driver.Driver, w *
 	}
 	image := config.Image
 	if config.isBuilt() { // before anything is removed: a build that fails leaves the workspace as it is
+		if err := buildsHere(d); err != nil {
+			return "", err
+		}
 		if image, err = buildImage(ctx, c, w, config); err != nil {
 			return "", err
 		}
@@ -388,6 +392,9 @@ func workspaceDelete() *cobra.Command {
 			defer release(d)
 			// The record goes last: as long as there may be a machine, there is a record of it.
 			if err := d.Delete(ctx, w.UID); err != nil {
+				return fmt.Errorf("delete workspace %q: %w", w.ID, err)
+			}
+			if err := removeThere(ctx, d); err != nil {
 				return fmt.Errorf("delete workspace %q: %w", w.ID, err)
 			}
 			removeBuilt(ctx, c, &w, false)

@@ -53,6 +53,9 @@ type Runtime struct {
 	process *process
 	sockets *owned.Folder // of the runtime's socket
 	close   sync.Once
+
+	way  Way // to a runtime that somebody else has started: then there is no client, process and sockets
+	conn *grpc.ClientConn
 }
 
 // The ways in which a runtime can fail to start.
@@ -241,7 +244,9 @@ func (r *Runtime) Explain(call string, err error) error {
 	}
 	err = pb.FromStatus(err)
 	if unreachable(err) {
-		if how, ended := r.awaitCrash(); ended {
+		if how, ended := r.awaitCrash(); ended && r.way != nil {
+			return fmt.Errorf("the connection to the runtime ended during %s: %w", call, how)
+		} else if ended {
 			return fmt.Errorf("the runtime ended during %s: %w", call, how)
 		}
 	}
@@ -256,6 +261,9 @@ func unreachable(err error) bool {
 
 // awaitCrash waits a moment for the process to end: its connection breaks before it is reaped.
 func (r *Runtime) awaitCrash() (error, bool) {
+	if r.way != nil {
+		return r.way.Ended()
+	}
 	select {
 	case <-r.process.running.Done():
 	case <-time.After(drain):
@@ -276,6 +284,11 @@ const closeGrace = 3 * time.Second
 // process group is ended too.
 func (r *Runtime) Close() {
 	r.close.Do(func() {
+		if r.way != nil {
+			_ = r.conn.Close()
+			_ = r.way.Close()
+			return
+		}
 		r.process.endRest()
 		// The library gives a runtime 2 seconds to end, but waits without limit for it to be told so.
 		hung := time.AfterFunc(closeGrace, func() { _ = r.process.Kill(context.Background()) })

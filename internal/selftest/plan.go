@@ -202,6 +202,16 @@ func rows() []Row {
 		breaks(fault.ControlMissing, unclear(deny, created, "control-probe-before")),
 		alone(differs(fault.ExternalResets, "deny")),
 		alone(differs(fault.ExternalOtherPeer, "public")),
+		alone(Row{
+			Fault: fault.ExternalAddsFile, Patience: 1, Cases: []string{
+				fromRegistry, fromDocker, withFeature,
+				"image-parity/external/" + catalogue.ImageRegistry, "image-parity/external/" + catalogue.ImageDocker, "image-parity/external/" + catalogue.ImageFeature,
+			},
+			Trips: []Trip{
+				fails(catalogue.Parity+"/image-parity", "", catalogue.ImageRegistry), fails(catalogue.Parity+"/image-parity", "", catalogue.ImageDocker),
+				fails(catalogue.Parity+"/image-parity", "", catalogue.ImageFeature),
+			},
+		}),
 		breaks(fault.LoadFails, inBoth(unclear, "", "fixture/image")...),
 		breaks(fault.CreateFails, unclear(public, created, "workspace/up"), unclear(deny, "", "workspace/control")),
 
@@ -274,6 +284,7 @@ func rows() []Row {
 		breaks(fault.RegistryFails, inImages(unclear, "", "fixture/registry")...),
 		breaks(fault.DockerFails, inImages(unclear, "", "fixture/docker")...),
 		breaks(fault.RegistryRefuses, unclear(fromRegistry, "", "fixture/image")),
+		breaks(fault.DockerRefuses, unclear(fromDocker, "", "fixture/image"), unclear(withFeature, "", "fixture/image")),
 		breaks(fault.RegistryDies, unclear(fromRegistry, created, "workspace/up")),
 		breaks(fault.DockerDies, unclear(fromDocker, created, "workspace/up"), unclear(withFeature, created, "workspace/up")),
 		breaks(fault.DockerHasImage, unclear(fromRegistry, "", "docker/absent-before")),

@@ -68,6 +68,11 @@ func (s store) firstBoot(m machine) error {
 			return err
 		}
 	}
+	if m.External && fault.On(fault.ExternalAddsFile) {
+		if err := m.put("/proc/version", "/opt/of-the-runtime", true); err != nil {
+			return err
+		}
+	}
 	if dir := m.workdir(img); dir != "/" {
 		if _, err := m.ask(request{Op: opStat, Path: dir}); err != nil {
 			return fmt.Errorf("invalid config: could not validate workdir in guest %q: sandbox fs error: %w", dir, err)

@@ -32,7 +32,7 @@ func Compare(want, seen []Entry, r Rules) []Difference {
 	var found []Difference
 	var both []string
 	for name, w := range wanted {
-		if under(name, r.Except) {
+		if Under(name, r.Except) {
 			continue
 		}
 		s, ok := there[name]
@@ -46,7 +46,7 @@ func Compare(want, seen []Entry, r Rules) []Difference {
 		both = append(both, name)
 	}
 	for name, s := range there {
-		if _, ok := wanted[name]; !ok && under(name, r.Exactly) && !under(name, r.Except) {
+		if _, ok := wanted[name]; !ok && Under(name, r.Exactly) && !Under(name, r.Except) {
 			found = append(found, Difference{name, "nothing", describe(s)})
 		}
 	}

@@ -31,7 +31,7 @@ func OfFolder(root string, below ...string) ([]Entry, error) {
 	}
 	tops := slices.Sorted(slices.Values(below))
 	for i, top := range tops {
-		if err == nil && !under(top, tops[:i]) {
+		if err == nil && !Under(top, tops[:i]) {
 			err = l.add(path.Clean(top))
 		}
 	}
@@ -175,8 +175,8 @@ func (l *lister) hash(name string) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// under tells whether a path is one of the others, or below one.
-func under(name string, tops []string) bool {
+// Under tells whether a path is one of the others, or below one.
+func Under(name string, tops []string) bool {
 	for _, top := range tops {
 		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(top, "/")); ok && (rest == "" || rest[0] == '/') {
 			return true

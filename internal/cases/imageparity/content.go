@@ -17,6 +17,7 @@ import (
 	"dagger/parity/fixtures/images"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/imagetree"
 	"dagger/parity/internal/tree"
 )
@@ -63,8 +64,11 @@ func (s *scenario) publish() cases.Finding {
 	s.misbehaveBefore()
 	err = s.Bounded(publishDeadline, func(ctx context.Context) error {
 		put := s.engine.Load
-		if s.name == catalogue.ImageRegistry {
+		switch {
+		case s.name == catalogue.ImageRegistry:
 			put = push
+		case fault.On(fault.DockerRefuses):
+			return errFault
 		}
 		return errors.Join(put(ctx, s.ref, img), s.misbehaveAfter(ctx, img))
 	})

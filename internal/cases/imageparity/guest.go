@@ -2,8 +2,10 @@ package imageparity
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dagger/parity/fixtures/images"
@@ -94,11 +96,40 @@ func (s *scenario) tree(phase string) cases.Finding {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
 	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: catalogue.TreeExceptions()})
+	s.Observe(phase, "added", "%s", summary(added(s.current.tree, got)))
 	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
 	if len(differences) > 0 {
 		return cases.Broken("", some(differences), nextContent)
 	}
 	return cases.Passed(report.Count(len(s.current.tree), "path") + " of the image, each there and equal")
+}
+
+// volatile are folders in which what is there changes from run to run.
+var volatile = []string{"/run", "/tmp"}
+
+// added are the paths of the guest that its image does not have.
+func added(image, guest []tree.Entry) (paths []string) {
+	has := map[string]bool{}
+	for _, e := range image {
+		has[e.Path] = true
+	}
+	not := slices.Concat(volatile, catalogue.TreeExceptions())
+	for _, e := range guest {
+		if !has[e.Path] && !tree.Under(e.Path, not) {
+			paths = append(paths, e.Path)
+		}
+	}
+	return paths
+}
+
+// summary is a list in one line: all of it when it is short, else its start and a checksum of the whole.
+func summary(list []string) string {
+	const most = 40
+	if len(list) <= most {
+		return strings.Join(list, " ")
+	}
+	sum := sha256.Sum256([]byte(strings.Join(list, "\n")))
+	return fmt.Sprintf("%s and %d more, SHA-256 %x", strings.Join(list[:most], " "), len(list)-most, sum)
 }
 
 // list lists the files of the guest.

@@ -30,6 +30,7 @@ const Scenario = "image-parity"
 
 // Deadlines of single steps, for an emulated lab on a busy machine.
 const (
+	upDeadline      = 10 * time.Minute // an image is built, moved and loaded in it
 	engineDeadline  = 4 * time.Minute
 	publishDeadline = 3 * time.Minute
 	treeDeadline    = 3 * time.Minute
@@ -54,7 +55,7 @@ type scenario struct {
 func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
 		s := &scenario{
-			Workspace: &workspace.Workspace{Recorder: r, Env: env, Ctx: ctx, ID: targetID, Provider: plan.Provider}, name: plan.Name,
+			Workspace: &workspace.Workspace{Recorder: r, Env: env, Ctx: ctx, ID: targetID, Provider: plan.Provider, UpTime: upDeadline}, name: plan.Name,
 		}
 		s.Intact = s.fixturesIntact
 		s.prelude(dir, c)

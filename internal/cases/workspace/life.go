@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ func (w *Workspace) up(o subject.UpOptions) cases.Finding {
 		_, err := w.Bench.Up(ctx, o)
 		return err
 	}
-	err := w.Bounded(UpDeadline, up)
+	deadline := cmp.Or(w.UpTime, UpDeadline)
+	err := w.Bounded(deadline, up)
 	if err == nil {
 		return cases.Passed("outcome success")
 	}
@@ -32,7 +34,7 @@ func (w *Workspace) up(o subject.UpOptions) cases.Finding {
 			return cases.Unclear("", f.Seen+"; and MicroSandbox does not boot a bare sandbox either: "+bare.Error(), "see `parity doctor`, and whether the machine is overloaded")
 		}
 		// And only if it fails again: MicroSandbox can fail to boot now and then, most of all where KVM is emulated and the machine busy.
-		if w.Bounded(UpDeadline, up) == nil {
+		if w.Bounded(deadline, up) == nil {
 			return cases.Unclear("", f.Seen+"; and the same command succeeded when it was run again", "see whether the machine is overloaded, and run it again")
 		}
 	}

@@ -31,6 +31,9 @@ type Workspace struct {
 	ID       string
 	Provider string // builtin or external
 
+	// UpTime bounds an up; 0 means UpDeadline.
+	UpTime time.Duration
+
 	// Intact, if set, looks at the fixtures that the subject depends on. Its error says which is broken: what the subject failed at then
 	// is not its failure.
 	Intact func(context.Context) error
@@ -38,7 +41,6 @@ type Workspace struct {
 	// What the earlier phases saw.
 	createdAt time.Time
 	bootIDs   []string
-	marker    string
 }
 
 // Bounded calls do with a deadline of its own within the case's.

@@ -2,6 +2,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,11 +22,14 @@ type Manifest struct {
 	Version string
 	Options map[string]string // every option's default; empty where it has none
 	Agent   Agent
+	Exec    string // the shell command that reaches the remote machine: it runs the one in its variable COMMAND there. Empty if Agent.Local
 }
 
 // Agent says how workspaces of the provider are run.
 type Agent struct {
-	Local    bool
+	Local    bool   // workspaces run on this machine, or else on a remote one
+	Path     string // of the agent's executable on the remote
+	URL      string // where the remote may download it from, as devsy-linux-<arch> below that; empty: it is not said here
 	Driver   string
 	External External
 	Binaries map[string][]Binary // by key, one for each platform
@@ -45,6 +49,9 @@ type Binary struct {
 	SHA256   string // as it was written; Runtime gives one that was checked
 	Name     string // of the file
 }
+
+// DefaultPath is where a remote has the agent's executable.
+const DefaultPath = "/tmp/devsy"
 
 // DriverExternal is the driver that is a runtime of its own.
 const DriverExternal = "external"
@@ -71,6 +78,8 @@ type form struct {
 	Options map[text]option `yaml:"options"`
 	Agent   struct {
 		Local    text `yaml:"local"`
+		Path     text `yaml:"path"`
+		URL      text `yaml:"downloadURL"`
 		Driver   text `yaml:"driver"`
 		External struct {
 			Binary       text   `yaml:"binary"`
@@ -85,6 +94,9 @@ type form struct {
 			Name     text `yaml:"name"`
 		} `yaml:"binaries"`
 	} `yaml:"agent"`
+	Exec struct {
+		Command text `yaml:"command"`
+	} `yaml:"exec"`
 }
 
 type option struct {
@@ -107,6 +119,10 @@ func Parse(source []byte) (*Manifest, error) {
 	case "", "false":
 	default:
 		return nil, fmt.Errorf("agent.local: expected true or false, seen %q", f.Agent.Local)
+	}
+	if !m.Agent.Local {
+		m.Exec, m.Agent.URL = string(f.Exec.Command), string(f.Agent.URL)
+		m.Agent.Path = cmp.Or(string(f.Agent.Path), DefaultPath)
 	}
 	m.Agent.Driver = string(f.Agent.Driver)
 	m.Agent.External = External{Binary: string(f.Agent.External.Binary), ImageBackend: string(f.Agent.External.ImageBackend)}
@@ -136,6 +152,9 @@ func (m *Manifest) check() error {
 	if m.Agent.Driver != DriverExternal {
 		return fmt.Errorf("agent.driver: expected %q, the one driver that the reference CLI knows in a manifest; seen %q", DriverExternal, m.Agent.Driver)
 	}
+	if err := m.checkRemote(); err != nil {
+		return err
+	}
 	key := m.Agent.External.Binary
 	if key == "" {
 		return errors.New("agent.external.binary: expected the key of one of agent.binaries, seen none")
@@ -151,6 +170,36 @@ func (m *Manifest) check() error {
 		if err := m.Agent.Binaries[key][i].check(); err != nil {
 			return fmt.Errorf("agent.binaries.%s[%d]: %w", key, i, err)
 		}
+	}
+	return nil
+}
+
+// checkRemote checks what says how a remote machine is reached.
+func (m *Manifest) checkRemote() error {
+	if m.Agent.Local {
+		return nil
+	}
+	if strings.TrimSpace(m.Exec) == "" {
+		return errors.New("exec.command: agent.local is not true, so expected the shell command that reaches the remote machine, " +
+			`such as ssh HOST "${COMMAND}"; seen none`)
+	}
+	if !path.IsAbs(m.Agent.Path) || path.Clean(m.Agent.Path) != m.Agent.Path || m.Agent.Path == "/" {
+		return fmt.Errorf("agent.path: expected the absolute path of a file, with no dot and no further slash, seen %q", m.Agent.Path)
+	}
+	if m.Agent.URL == "" {
+		return nil
+	}
+	return CheckDownloadURL("agent.downloadURL", m.Agent.URL)
+}
+
+// CheckDownloadURL checks a URL below which the agent's executables are. What names it in the error.
+func CheckDownloadURL(what, address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%s: expected a URL of http or https without a query, seen %q", what, u.Redacted())
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ options:
   MICROSANDBOX_STORAGE: {description: no default}
 agent:
   local: false
-  path: /tmp/devsy
+  path: /opt/agent
+  downloadURL: https://example.test/dl/
   driver: external
   external: {binary: DEVSY_RUNTIME_DRIVER, args: [serve, -v, 1], imageBackend: docker}
   binaries:
@@ -51,6 +52,12 @@ func TestParse(t *testing.T) {
 	if got := fmt.Sprintf("%s %s %v %v %s %v", m.Name, m.Version, m.Options, m.Agent.Local, m.Agent.Driver, m.Agent.External); got !=
 		"sandbox v1.2.3 map[MICROSANDBOX_BLOCK_EGRESS:false MICROSANDBOX_MEMORY:2048 MICROSANDBOX_STORAGE:] false external {DEVSY_RUNTIME_DRIVER [serve -v 1] docker}" {
 		t.Errorf("got %s", got)
+	}
+	if m.Exec != "${COMMAND}" || m.Agent.Path != "/opt/agent" || m.Agent.URL != "https://example.test/dl/" {
+		t.Errorf("got %q, %q, %q", m.Exec, m.Agent.Path, m.Agent.URL)
+	}
+	if m, err := manifest.Parse([]byte(with(good, "path: /opt/agent", "x: y", "downloadURL", "z"))); err != nil || m.Agent.Path != "/tmp/devsy" || m.Agent.URL != "" {
+		t.Errorf("got %+v, %v", m.Agent, err)
 	}
 	key, b, err := m.Runtime("linux", "amd64")
 	if want := (manifest.Binary{OS: "linux", Arch: "amd64", URL: "http://example.test/x/runtime?v=1", SHA256: good, Name: "runtime"}); key !=
@@ -107,6 +114,11 @@ func TestWrongManifests(t *testing.T) {
 		"no driver":         {with(good, "driver: external", "x: y"), `agent.driver: expected "external"`},
 		"another driver":    {with(good, "driver: external", "driver: docker"), `seen "docker"`},
 		"local is yes":      {with(good, "local: false", "local: yes"), `agent.local: expected true or false, seen "yes"`},
+		"no exec.command":   {with(good, "exec: {", "x: {"), "exec.command: agent.local is not true, so expected the shell command that reaches"},
+		"a relative path":   {with(good, "/opt/agent", "opt/agent"), `agent.path: expected the absolute path of a file, with no dot and no further slash, seen "opt/agent"`},
+		"a path of dots":    {with(good, "/opt/agent", "/opt/../agent"), "agent.path: expected the absolute path"},
+		"a folder's path":   {with(good, "/opt/agent", "/opt/"), "agent.path: expected the absolute path"},
+		"agent's URL":       {with(good, "https://example.test/dl/", "ftp://u:secret@x"), `agent.downloadURL: expected a URL of http or https without a query, seen "ftp://u:xxxxx@x"`},
 		"no binary":         {with(good, "binary: DEVSY_RUNTIME_DRIVER", "x: y"), "agent.external.binary: expected the key"},
 		"unknown binary":    {with(good, "binary: DEVSY_RUNTIME_DRIVER", "binary: X"), `which are DEVSY_RUNTIME_DRIVER, OTHER; seen "X"`},
 		"a path for a key":  {with(good, "DEVSY_RUNTIME_DRIVER", "../up"), `expected letters, digits and underscores, seen "../up"`},
