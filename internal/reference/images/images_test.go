@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,9 +32,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference/images"
 	source "dagger/parity/internal/reference/registry"
 )
+
+// deliverEnv names the image that this test program is to bring, in place of running tests.
+const deliverEnv = "PARITY_TEST_DELIVER"
+
+func TestMain(m *testing.M) {
+	if ref := os.Getenv(deliverEnv); ref != "" {
+		store := images.Store{MSB: &msb.Client{Path: os.Getenv("PARITY_MSB"), Home: os.Getenv("MSB_HOME")}}
+		_, err := store.Deliver(context.Background(), ref, false)
+		panic(err) // it was to be killed
+	}
+	os.Exit(m.Run())
+}
 
 // answer answers in place of the registry, and says so.
 type answer func(w http.ResponseWriter, r *http.Request, registry http.Handler) bool
@@ -452,6 +466,39 @@ func TestWhatTheStoreHas(t *testing.T) {
 	if _, err := b.deliver(next); err != nil || b.loads() != 4 {
 		t.Errorf("%v, after %d loads", err, b.loads())
 	}
+}
+
+// What a killed process had half brought goes when the next image is brought.
+func TestAKilledDelivery(t *testing.T) {
+	b := newBench(t)
+	ref := b.push(b.image("amd64"), "1")
+	arrived, done := make(chan struct{}), make(chan struct{})
+	arrive := sync.OnceFunc(func() { close(arrived) })
+	b.answer(func(w http.ResponseWriter, r *http.Request, registry http.Handler) bool {
+		if layerOf(r, registry) == nil {
+			return false
+		}
+		arrive()
+		<-done
+		return true
+	})
+	self, err := os.Executable()
+	b.must(err)
+	child, err := proc.Start(t.Context(), proc.Cmd{Argv: []string{self},
+		Env: append(os.Environ(), deliverEnv+"="+ref, "PARITY_MSB="+b.MSB.Path, "MSB_HOME="+b.MSB.Home)})
+	b.must(err)
+	<-arrived
+	b.must(child.Signal(syscall.SIGKILL))
+	_, _ = child.Wait()
+	close(done)
+	b.answer(nil)
+	if left, _ := filepath.Glob(filepath.Join(b.MSB.Home, "devsy-images", "incoming-*", "image.tar")); len(left) != 1 {
+		t.Errorf("the killed process left %q", left)
+	}
+	if _, err := b.deliver(ref); err != nil {
+		t.Fatal(err)
+	}
+	b.nothingLeft()
 }
 
 // A full disk is named, and nothing is left on it.
