@@ -269,7 +269,7 @@ func TestSetupIsContentWhereEverythingIsThere(t *testing.T) {
 func TestSetupGoesOnWithoutDocker(t *testing.T) {
 	for name, broken := range map[string]struct{ program, fake, want string }{
 		"no lists of packages": {"apt-get", `case $1 in update) echo no network >&2; exit 1 ;; esac`, "apt-get update failed"},
-		"no such packages":     {"apt-get", `case "$*" in *docker.io*) exit 100 ;; *) touch kernel.deb ;; esac`, "apt-get download docker.io containerd runc docker-cli failed"},
+		"no such packages":     {"apt-get", `case "$*" in *docker.io*) exit 100 ;; download*) touch kernel.deb ;; esac`, "apt-get download docker.io containerd runc docker-cli failed"},
 		"a library is missing": {"ldd", `echo 'libx.so.1 => not found'`, "usr/sbin/dockerd of docker.io containerd runc docker-cli needs the libraries above"},
 	} {
 		m := newMachine(t)

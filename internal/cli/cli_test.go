@@ -317,7 +317,8 @@ func TestListPrintsTheCatalogue(t *testing.T) {
 	res := parity(t, nil, "list")
 	want := []string{
 		"contract/builtin/cli", "contract/external/cli", "egress/builtin/public", "egress/builtin/deny", "egress/external/public",
-		"egress/external/deny", "parity/egress",
+		"egress/external/deny", "image-parity/builtin/registry", "image-parity/builtin/docker", "image-parity/builtin/feature",
+		"image-parity/external/registry", "image-parity/external/docker", "image-parity/external/feature", "parity/egress", "parity/image-parity",
 	}
 	for _, id := range want {
 		if !strings.Contains(res.stdout, id+"\n") {
