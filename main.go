@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"dagger/parity/internal/dagger"
@@ -98,11 +99,32 @@ func (p *Parity) Egress(
 	// Whose driver the workspaces are run with
 	// +default="both"
 	provider Provider,
+	// A pattern of case ids, such as egress/*/deny: run only those, after the contract's
+	// +optional
+	only string,
 	// Give the report whatever the verdict: its assert fails then
 	// +optional
 	keepGoing bool,
 ) (*Report, error) {
-	return p.scenario(ctx, "egress", provider, keepGoing)
+	return p.scenario(ctx, pipelines.Run{Scenario: "egress", Provider: string(provider), Only: only}, keepGoing)
+}
+
+// Prove that an image of a registry, one that only Docker has, and a Dockerfile with a Feature arrive in the guest whole
+//
+// +cache="session"
+func (p *Parity) ImageParity(
+	ctx context.Context,
+	// Whose driver the workspaces are run with
+	// +default="both"
+	provider Provider,
+	// A pattern of case ids, such as image-parity/*/docker: run only those, after the contract's
+	// +optional
+	only string,
+	// Give the report whatever the verdict: its assert fails then
+	// +optional
+	keepGoing bool,
+) (*Report, error) {
+	return p.scenario(ctx, pipelines.Run{Scenario: "image-parity", Provider: string(provider), Only: only}, keepGoing)
 }
 
 // Check that the workspace CLI speaks the command line that Parity drives
@@ -113,11 +135,14 @@ func (p *Parity) Contract(
 	// Whose driver the workspaces are run with
 	// +default="both"
 	provider Provider,
+	// A pattern of case ids, such as egress/*/deny: run only those, after the contract's
+	// +optional
+	only string,
 	// Give the report whatever the verdict: its assert fails then
 	// +optional
 	keepGoing bool,
 ) (*Report, error) {
-	return p.scenario(ctx, "contract", provider, keepGoing)
+	return p.scenario(ctx, pipelines.Run{Scenario: "contract", Provider: string(provider), Only: only}, keepGoing)
 }
 
 // Run every scenario
@@ -128,11 +153,14 @@ func (p *Parity) All(
 	// Whose driver the workspaces are run with
 	// +default="both"
 	provider Provider,
+	// A pattern of case ids, such as egress/*/deny: run only those, after the contract's
+	// +optional
+	only string,
 	// Give the report whatever the verdict: its assert fails then
 	// +optional
 	keepGoing bool,
 ) (*Report, error) {
-	return p.scenario(ctx, "all", provider, keepGoing)
+	return p.scenario(ctx, pipelines.Run{Scenario: "all", Provider: string(provider), Only: only}, keepGoing)
 }
 
 // Check that public TCP works by default and that denied TCP is refused, with both providers
@@ -140,13 +168,22 @@ func (p *Parity) All(
 // +check
 // +cache="session"
 func (p *Parity) CheckEgress(ctx context.Context) error {
-	_, err := p.Egress(ctx, ProviderBoth, false)
+	_, err := p.Egress(ctx, ProviderBoth, "", false)
+	return err
+}
+
+// Check that images arrive in the guest whole, with both providers
+//
+// +check
+// +cache="session"
+func (p *Parity) CheckImageParity(ctx context.Context) error {
+	_, err := p.ImageParity(ctx, ProviderBoth, "", false)
 	return err
 }
 
 // scenario runs a scenario. Without keepGoing, a verdict other than pass is an error.
-func (p *Parity) scenario(ctx context.Context, name string, provider Provider, keepGoing bool) (*Report, error) {
-	folder, r, err := p.pipelines().Scenario(ctx, name, string(provider))
+func (p *Parity) scenario(ctx context.Context, run pipelines.Run, keepGoing bool) (*Report, error) {
+	folder, r, err := p.pipelines().Scenario(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +227,35 @@ func (p *Parity) Step(
 	args []string,
 ) *dagger.Container {
 	return p.pipelines().Lab(container, args)
+}
+
+// An empty OCI registry that counts what is asked of it, on port 5000
+//
+// GET /parity/requests gives what was asked as JSON, and POST /parity/clear forgets it.
+func (p *Parity) Registry(
+	// A user that clients must log in as (default: no login)
+	// +optional
+	user string,
+	// The user's password
+	// +optional
+	password *dagger.Secret,
+) (*dagger.Service, error) {
+	if (user == "") != (password == nil) {
+		return nil, errors.New("--user and --password go together")
+	}
+	return p.pipelines().Registry(user, password), nil
+}
+
+// A server of an agent's executable, on port 8001, and of a runtime, on port 8002, that counts what is asked of each
+//
+// On each port GET /parity/requests gives what was asked as JSON, and POST /parity/clear forgets it.
+func (p *Parity) Artifacts(
+	// The agent's executable
+	agent *dagger.File,
+	// The runtime
+	runtime *dagger.File,
+) *dagger.Service {
+	return p.pipelines().Artifacts(agent, runtime)
 }
 
 // What came of a run

@@ -82,8 +82,12 @@ func (p Pipelines) Machine(c *dagger.Container) *dagger.Container {
 	} else {
 		c = c.WithDirectory(pinnedMSBs, p.pinned())
 	}
-	return c.With(p.setup(setup...)).
-		WithDirectory(home+"/bin", p.Programs()).
+	return p.withPrograms(c.With(p.setup(setup...)))
+}
+
+// withPrograms puts Parity's programs into the PATH of a container.
+func (p Pipelines) withPrograms(c *dagger.Container) *dagger.Container {
+	return c.WithDirectory(home+"/bin", p.Programs()).
 		WithEnvVariable("PATH", home+"/bin:${PATH}", dagger.ContainerWithEnvVariableOpts{Expand: true})
 }
 

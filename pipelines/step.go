@@ -25,11 +25,21 @@ const (
 	inconclusive = 3
 )
 
-// Scenario runs a scenario, or all, in one privileged step. It gives the report's folder and what is in it. The error is about the run,
-// not about the cases: there is no report then.
-func (p Pipelines) Scenario(ctx context.Context, name, provider string) (*dagger.Directory, report.Report, error) {
+// Run says what to run.
+type Run struct {
+	Scenario string // or all
+	Provider string // builtin, external or both
+	Only     string // a pattern of case ids; empty means all of the scenario
+}
+
+// Scenario runs a scenario in one privileged step. It gives the report's folder and what is in it. The error is about the run, not about
+// the cases: there is no report then.
+func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, report.Report, error) {
 	machine := p.Machine(p.Debian())
-	argv := []string{"parity", name, "--provider", provider, "--kvm", p.o.KVM, "--report", reportFolder}
+	argv := []string{"parity", run.Scenario, "--provider", run.Provider, "--kvm", p.o.KVM, "--report", reportFolder}
+	if run.Only != "" {
+		argv = append(argv, "--only", run.Only)
+	}
 	if p.o.MicroSandbox != nil {
 		argv = append(argv, "--microsandbox", givenMSB)
 	}
@@ -86,11 +96,11 @@ func (p Pipelines) Doctor(ctx context.Context) (string, error) {
 
 // List prints the catalogue.
 func (p Pipelines) List(ctx context.Context, checks bool) (string, error) {
-	argv := []string{home + "/bin/parity", "list"}
+	argv := []string{"parity", "list"}
 	if checks {
 		argv = append(argv, "--checks")
 	}
-	return p.Debian().WithDirectory(home+"/bin", p.Programs()).WithExec(argv).Stdout(ctx)
+	return p.withPrograms(p.Debian()).WithExec(argv).Stdout(ctx)
 }
 
 // privileged runs a command with KVM, and with the right to make namespaces and mounts, whatever its exit code. It is run at each call:
