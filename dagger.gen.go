@@ -383,6 +383,13 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg provider", err))
 				}
 			}
+			var only string
+			if inputArgs["only"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["only"]), &only)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg only", err))
+				}
+			}
 			var keepGoing bool
 			if inputArgs["keepGoing"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
@@ -390,7 +397,28 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
 				}
 			}
-			return (*Parity).All(&parent, ctx, provider, keepGoing)
+			return (*Parity).All(&parent, ctx, provider, only, keepGoing)
+		case "Artifacts":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			var agent *dagger.File
+			if inputArgs["agent"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["agent"]), &agent)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg agent", err))
+				}
+			}
+			var runtime *dagger.File
+			if inputArgs["runtime"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["runtime"]), &runtime)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg runtime", err))
+				}
+			}
+			return (*Parity).Artifacts(&parent, agent, runtime), nil
 		case "CheckEgress":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)
@@ -398,6 +426,13 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
 			}
 			return nil, (*Parity).CheckEgress(&parent, ctx)
+		case "CheckImageParity":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			return nil, (*Parity).CheckImageParity(&parent, ctx)
 		case "Contract":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)
@@ -411,6 +446,13 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg provider", err))
 				}
 			}
+			var only string
+			if inputArgs["only"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["only"]), &only)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg only", err))
+				}
+			}
 			var keepGoing bool
 			if inputArgs["keepGoing"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
@@ -418,7 +460,7 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
 				}
 			}
-			return (*Parity).Contract(&parent, ctx, provider, keepGoing)
+			return (*Parity).Contract(&parent, ctx, provider, only, keepGoing)
 		case "Doctor":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)
@@ -439,6 +481,13 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg provider", err))
 				}
 			}
+			var only string
+			if inputArgs["only"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["only"]), &only)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg only", err))
+				}
+			}
 			var keepGoing bool
 			if inputArgs["keepGoing"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
@@ -446,7 +495,35 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
 				}
 			}
-			return (*Parity).Egress(&parent, ctx, provider, keepGoing)
+			return (*Parity).Egress(&parent, ctx, provider, only, keepGoing)
+		case "ImageParity":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			var provider Provider
+			if inputArgs["provider"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["provider"]), &provider)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg provider", err))
+				}
+			}
+			var only string
+			if inputArgs["only"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["only"]), &only)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg only", err))
+				}
+			}
+			var keepGoing bool
+			if inputArgs["keepGoing"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
+				}
+			}
+			return (*Parity).ImageParity(&parent, ctx, provider, only, keepGoing)
 		case "List":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)
@@ -468,6 +545,27 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
 			}
 			return (*Parity).Microsandbox(&parent), nil
+		case "Registry":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			var user string
+			if inputArgs["user"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["user"]), &user)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg user", err))
+				}
+			}
+			var password *dagger.Secret
+			if inputArgs["password"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["password"]), &password)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg password", err))
+				}
+			}
+			return (*Parity).Registry(&parent, user, password)
 		case "Step":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)

@@ -158,8 +158,13 @@ func (e *standInEngine) field(f *ast.Field, chain string, variables map[string]a
 		return e.list(f, next, variables)
 	case len(f.SelectionSet) > 0:
 		return e.object(f.SelectionSet, next, variables)
-	case f.Name == "id" || f.Name == "sync":
-		return e.idOf(strings.TrimSuffix(next, "."+f.Name)), nil
+	case f.Name == "id":
+		return e.idOf(chain), nil
+	case f.Name == "sync": // has all be done that leads to the object
+		if _, err := e.answer(next); err != nil {
+			return nil, err
+		}
+		return e.idOf(chain), nil
 	}
 	return e.value(f, next, args)
 }

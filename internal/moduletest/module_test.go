@@ -1,13 +1,14 @@
 package moduletest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,28 +84,31 @@ func reportWith(v report.Verdict) *report.Report {
 	return &r
 }
 
+// start runs the module's program as the engine does.
+func (e *standInEngine) start(t *testing.T) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, module)
+	cmd.Env = append(os.Environ(), e.variables()...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // run calls a function and gives what it gave back.
 func run(t *testing.T, c call, s step) (*standInEngine, outcome) {
 	t.Helper()
 	e := startEngine(t, c, s.answer)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, module)
-	cmd.Env = append(os.Environ(), e.variables()...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if failed := e.result.err != ""; failed != (err != nil) || strings.Contains(out.String(), "failed to return error") {
-		t.Fatalf("the module's program: %v\n%s", err, out.String())
+	out, err := e.start(t)
+	if failed := e.result.err != ""; failed != (err != nil) || strings.Contains(out, "failed to return error") {
+		t.Fatalf("the module's program: %v\n%s", err, out)
 	}
 	return e, e.result
 }
 
 func egress(parent map[string]any, args map[string]any) call {
 	if args == nil {
-		args = map[string]any{"provider": "Both", "keepGoing": false}
+		args = map[string]any{"provider": "Both", "only": "", "keepGoing": false}
 	}
 	return call{object: "Parity", function: "Egress", parent: parent, args: args}
 }
@@ -188,7 +192,7 @@ func TestTheVerdictIsTheCallsOutcome(t *testing.T) {
 			}
 		}
 		// With keepGoing there is a report, whatever the verdict; its assert gives the same error.
-		_, out = run(t, egress(fields, map[string]any{"provider": "Builtin", "keepGoing": true}), s)
+		_, out = run(t, egress(fields, map[string]any{"provider": "Builtin", "only": "", "keepGoing": true}), s)
 		object, ok := out.value.(map[string]any)
 		if !ok || out.err != "" || object["Verdict"] != string(test.verdict) {
 			t.Fatalf("%s, keep going: %v, error %q", test.verdict, out.value, out.err)
@@ -223,9 +227,7 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 	e := func(parent map[string]any) string {
 		e := startEngine(t, egress(parent, nil), step{report: reportWith(report.Pass)}.answer)
 		e.ids["given"] = file
-		cmd := exec.Command(module)
-		cmd.Env = append(os.Environ(), e.variables()...)
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := e.start(t); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return theStep(t, e)
@@ -250,5 +252,74 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 	chain := e(with("Microsandboxed", "given"))
 	if strings.Contains(chain, `"npm"`) || !strings.Contains(chain, `"--microsandbox" "/opt/microsandbox"`) {
 		t.Errorf("a MicroSandbox that is given is not used alone:\n%s", chain)
+	}
+}
+
+// Each scenario's function runs its own scenario, and what it selects reaches the step.
+func TestEachScenarioIsRunByItsFunction(t *testing.T) {
+	for function, scenario := range map[string]string{
+		"Egress": "egress", "ImageParity": "image-parity", "Contract": "contract", "All": "all",
+	} {
+		c := call{object: "Parity", function: function, parent: fields, args: map[string]any{"provider": "External", "only": "*/*/x", "keepGoing": false}}
+		e, _ := run(t, c, step{report: reportWith(report.Pass)})
+		want := `.withExec(args: ["parity" "` + scenario + `" "--provider" "external"`
+		if !slices.ContainsFunc(e.chains, func(chain string) bool {
+			return strings.Contains(chain, want) && strings.Contains(chain, `"--only" "*/*/x"`)
+		}) {
+			t.Errorf("%s: no chain has %s and the pattern:\n%s", function, want, strings.Join(e.chains, "\n"))
+		}
+	}
+}
+
+// A service's password is in no argument and in no variable: it is a secret that is mounted.
+func TestThePasswordOfARegistryIsMountedAsASecret(t *testing.T) {
+	e := startEngine(t, call{object: "Parity", function: "Registry", parent: fields, args: map[string]any{"user": "somebody", "password": "given"}}, step{}.answer)
+	secret := `setSecret(name: "password", plaintext: "hush")`
+	e.ids["given"] = secret
+	if out, err := e.start(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	chain := e.chains[len(e.chains)-1]
+	for _, want := range []string{
+		`.withMountedSecret(path: "/run/secrets/password", source: {` + secret + `})`, `"--password-file" "/run/secrets/password"`, `"--user" "somebody"`,
+		".withExposedPort(port: 5000)", ".asService(",
+	} {
+		if !strings.Contains(chain, want) {
+			t.Errorf("want %s in\n%s", want, chain)
+		}
+	}
+	if strings.Count(chain, "hush") != 1 {
+		t.Errorf("the password is elsewhere too:\n%s", chain)
+	}
+	_, out := run(t, call{object: "Parity", function: "Registry", parent: fields, args: map[string]any{"user": "somebody", "password": nil}}, step{})
+	if !strings.Contains(out.err, "--user and --password go together") {
+		t.Errorf("a user without a password: %q", out.err)
+	}
+}
+
+func TestTheStepOfAGivenContainerIsPrivileged(t *testing.T) {
+	e := startEngine(t, call{object: "Parity", function: "Step", parent: fields, args: map[string]any{"container": "given", "args": []string{"msb", "doctor"}}}, step{}.answer)
+	given := `container.from(address: "mine")`
+	e.ids["given"] = given
+	if out, err := e.start(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	chain := e.chains[len(e.chains)-1]
+	_, exec, _ := cutLast(chain, ".withExec(")
+	if !strings.HasPrefix(chain, given+".") || !strings.Contains(exec, privilege) || !strings.Contains(exec, `"--" "msb" "doctor"`) {
+		t.Errorf("the step is %s", chain)
+	}
+}
+
+// What the engine refuses is told with the way out, and as something that is missing rather than a broken promise.
+func TestWhatTheEngineRefusesIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		"security.insecure is not allowed": "insecureRootCapabilities",
+		"failed to resolve image":          "--debian and --golang",
+	} {
+		_, out := run(t, egress(fields, nil), step{err: errors.New(text)})
+		if out.exitCode != 3 || !strings.Contains(out.err, text) || !strings.Contains(out.err, want) {
+			t.Errorf("%s: exit code %d, error %q", text, out.exitCode, out.err)
+		}
 	}
 }
