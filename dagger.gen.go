@@ -419,20 +419,6 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 				}
 			}
 			return (*Parity).Artifacts(&parent, agent, runtime), nil
-		case "CheckEgress":
-			var parent Parity
-			err = json.Unmarshal(parentJSON, &parent)
-			if err != nil {
-				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
-			}
-			return nil, (*Parity).CheckEgress(&parent, ctx)
-		case "CheckImageParity":
-			var parent Parity
-			err = json.Unmarshal(parentJSON, &parent)
-			if err != nil {
-				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
-			}
-			return nil, (*Parity).CheckImageParity(&parent, ctx)
 		case "Contract":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)

@@ -93,6 +93,7 @@ func (p *Parity) pipelines() pipelines.Pipelines {
 
 // Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation
 //
+// +check
 // +cache="session"
 func (p *Parity) Egress(
 	ctx context.Context,
@@ -111,6 +112,7 @@ func (p *Parity) Egress(
 
 // Prove that an image of a registry, one that only Docker has, and a Dockerfile with a Feature arrive in the guest whole
 //
+// +check
 // +cache="session"
 func (p *Parity) ImageParity(
 	ctx context.Context,
@@ -161,24 +163,6 @@ func (p *Parity) All(
 	keepGoing bool,
 ) (*Report, error) {
 	return p.scenario(ctx, pipelines.Run{Scenario: "all", Provider: string(provider), Only: only}, keepGoing)
-}
-
-// Check that public TCP works by default and that denied TCP is refused, with both providers
-//
-// +check
-// +cache="session"
-func (p *Parity) CheckEgress(ctx context.Context) error {
-	_, err := p.Egress(ctx, ProviderBoth, "", false)
-	return err
-}
-
-// Check that images arrive in the guest whole, with both providers
-//
-// +check
-// +cache="session"
-func (p *Parity) CheckImageParity(ctx context.Context) error {
-	_, err := p.ImageParity(ctx, ProviderBoth, "", false)
-	return err
 }
 
 // scenario runs a scenario. Without keepGoing, a verdict other than pass is an error.
