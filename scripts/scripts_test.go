@@ -246,6 +246,25 @@ func TestWithoutGoTheBuildSaysWhatToInstall(t *testing.T) {
 	}
 }
 
+// Go is for building: a machine whose programs are built elsewhere needs none.
+func TestSetupAsksForGoUnlessNothingIsBuilt(t *testing.T) {
+	m := newMachine(t)
+	path := []string{m.fakes}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "go")); err != nil {
+			path = append(path, dir)
+		}
+	}
+	m.set("PATH=" + strings.Join(path, ":"))
+	dir := microSandbox(t)
+	if code, stderr := m.run(t, "setup", "--microsandbox", dir); code != 3 || !strings.Contains(stderr, "go was not found") {
+		t.Errorf("code %d, %q", code, stderr)
+	}
+	if code, stderr := m.run(t, "setup", "--no-build", "--microsandbox", dir); code != 0 {
+		t.Errorf("--no-build: code %d, %q", code, stderr)
+	}
+}
+
 // What is there, and what setup says of it, stays the same where nothing is broken.
 func TestSetupIsContentWhereEverythingIsThere(t *testing.T) {
 	m := newMachine(t)

@@ -25,6 +25,7 @@ import (
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/run"
+	"dagger/parity/internal/spans"
 	"dagger/parity/internal/step"
 )
 
@@ -159,8 +160,14 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		}
 	}
 	p.Note("KVM %s: %s", decision.KVM, decision.Reason)
+	traces := spans.FromEnvironment(ctx)
+	defer func() {
+		if err := traces.Close(); err != nil {
+			p.Note("not all spans were sent: %v", err)
+		}
+	}()
 	r, err := run.Run(ctx, run.Options{
-		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(),
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(), Watch: traces.Event,
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
 	if ctx.Err() != nil {

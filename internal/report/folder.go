@@ -83,20 +83,28 @@ func Read(dir string) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("read the report: %w", err)
 	}
+	r, err := Parse(data)
+	if err != nil {
+		return Report{}, fmt.Errorf("%s %w", path, err)
+	}
+	return r, nil
+}
+
+// Parse gives the report of which data is the report.json. It refuses one of another schema. The error goes on after the file's name.
+func Parse(data []byte) (Report, error) {
 	// The schema is looked at first: a report of another one may not even fit the types.
 	var head struct {
 		Schema string `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return Report{}, fmt.Errorf("%s is not a report: %w", path, err)
+		return Report{}, fmt.Errorf("is not a report: %w", err)
 	}
 	if head.Schema != Schema {
-		return Report{}, fmt.Errorf("%s has the schema %q, and this program reads %q; read it with the program that wrote it",
-			path, head.Schema, Schema)
+		return Report{}, fmt.Errorf("has the schema %q, and this program reads %q; read it with the program that wrote it", head.Schema, Schema)
 	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Report{}, fmt.Errorf("%s is not a report: %w", path, err)
+		return Report{}, fmt.Errorf("is not a report: %w", err)
 	}
 	return r, nil
 }

@@ -106,10 +106,31 @@ func Table(w io.Writer, r Report, width int, colour bool) error {
 	return t.w.Flush()
 }
 
+// Broken writes what broke in a concluded report, for a reader who sees nothing else of it: the cases that did not pass with what each
+// broken check has to say, the problems of the run, and the verdict in one sentence last.
+func Broken(w io.Writer, r Report) error {
+	t := table{w: bufio.NewWriter(w), width: 120, brokenOnly: true}
+	if r.Warning != "" {
+		t.line(r.Warning + "\n")
+	}
+	for _, c := range r.Cases {
+		if c.Verdict != Pass || c.Judge() != Pass {
+			t.line(fmt.Sprintf("%s  %s  %s", strings.ToUpper(string(c.Verdict)), c.ID, Elapsed(c.Elapsed)))
+			t.checks(c)
+		}
+	}
+	for _, problem := range r.Problems {
+		t.line("problem  " + hang(problem, "         "))
+	}
+	t.line("\n" + r.Sentence())
+	return t.w.Flush()
+}
+
 type table struct {
-	w      *bufio.Writer
-	width  int
-	colour bool
+	w          *bufio.Writer
+	width      int
+	colour     bool
+	brokenOnly bool // leave out the checks that passed
 }
 
 // The columns of a case's block: phases, then names.
@@ -149,7 +170,9 @@ func (t table) checks(c Case) {
 		}
 		switch {
 		case check.Verdict == Pass:
-			passed = append(passed, check.Name)
+			if !t.brokenOnly {
+				passed = append(passed, check.Name)
+			}
 		case check.Broke():
 			word := t.paint(check.Verdict, strings.ToUpper(string(check.Verdict)))
 			t.line(fmt.Sprintf("%s%s  %s", phaseIndent, word, check.FullName()))

@@ -34,9 +34,10 @@ type Options struct {
 	Cases   []catalogue.Case
 	KVM     lab.Decision
 	Tools   Tools
-	Lab     lab.Options // Cache, MemoryMiB and DiskGiB
-	Labs    int         // how many side by side; 0 means as many as there are processors, memory and cases for
-	Report  string      // the report's folder
+	Lab     lab.Options        // Cache, MemoryMiB and DiskGiB
+	Labs    int                // how many side by side; 0 means as many as there are processors, memory and cases for
+	Report  string             // the report's folder
+	Watch   func(report.Event) // is told of each event, from several labs at the same time; may be nil
 
 	Fault    fault.Fault // by which Parity's own parts are to misbehave, if any
 	Patience float64     // see cases.Env
@@ -145,6 +146,9 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 		err := progress.Decode(stdout, func(e report.Event) {
 			collector.Event(e)
 			p.Event(name, e)
+			if o.Watch != nil {
+				o.Watch(e)
+			}
 			if e.Kind == report.CaseDone && e.Result != nil && e.Result.Verdict != report.Pass && strings.HasPrefix(e.Case, contract.Scenario+"/") {
 				breach(breachError(e.Case))
 			}

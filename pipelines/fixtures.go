@@ -1,0 +1,40 @@
+package pipelines
+
+import (
+	"dagger/parity/internal/dagger"
+)
+
+// The ports of the fixtures that are services.
+const (
+	registryPort = 5000
+	agentPort    = 8001
+	runtimePort  = 8002
+)
+
+// Registry is an empty registry that counts what is asked of it. With a user it asks for a login.
+func (p Pipelines) Registry(user string, password *dagger.Secret) *dagger.Service {
+	const passwordFile = "/run/secrets/password"
+	c, argv := p.fixtures(), []string{"parity", "fixture", "registry", "--listen", "0.0.0.0:5000"}
+	if user != "" {
+		c = c.WithMountedSecret(passwordFile, password)
+		argv = append(argv, "--user", user, "--password-file", passwordFile)
+	}
+	return c.WithExposedPort(registryPort).AsService(dagger.ContainerAsServiceOpts{Args: argv})
+}
+
+// Artifacts is a server of an agent's executable and a runtime that counts what is asked of each.
+func (p Pipelines) Artifacts(agent, runtime *dagger.File) *dagger.Service {
+	const agentFile, runtimeFile = "/srv/agent", "/srv/runtime"
+	return p.fixtures().
+		WithFile(agentFile, agent).
+		WithFile(runtimeFile, runtime).
+		WithExposedPort(agentPort).
+		WithExposedPort(runtimePort).
+		AsService(dagger.ContainerAsServiceOpts{Args: []string{
+			"parity", "fixture", "artifacts", "--agent", agentFile, "--runtime", runtimeFile,
+			"--agent-listen", "0.0.0.0:8001", "--runtime-listen", "0.0.0.0:8002",
+		}})
+}
+
+// fixtures is a container with Parity's programs in its PATH, and no more: fixtures need no machine.
+func (p Pipelines) fixtures() *dagger.Container { return p.withPrograms(p.Debian()) }
