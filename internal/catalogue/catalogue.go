@@ -24,7 +24,7 @@ type Check struct {
 	Phase    string // created, restarted, recreated, or empty
 	Name     string
 	Sentence string
-	Shared   bool // it is one and the same check in every scenario that has it
+	Shared   bool // it is one and the same check in every case that has it
 }
 
 // ID is scenario/provider/name; a case of Parity has no provider.

@@ -74,7 +74,7 @@ func imageInside(name, phase string) []Check {
 		},
 	}[name]
 	return slices.Concat([]Check{nonce}, checks, []Check{
-		{Name: "user", Sentence: "An SSH command runs as the image's user."},
+		{Name: "user", Sentence: "An SSH command runs as the image's user.", Shared: true},
 		{Name: "tree", Sentence: "Below /parity-tree the guest has exactly what the image has; elsewhere each path of the image is there and equal."},
 	})
 }

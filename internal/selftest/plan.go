@@ -303,7 +303,8 @@ func rows() []Row {
 		breaks(fault.DockerfileIgnored, fails(withFeature, created, "dockerfile/file")),
 		breaks(fault.FeatureDropped, fails(withFeature, created, "feature/file")),
 		breaks(fault.FeatureEnvDropped, fails(withFeature, created, "feature/environment")),
-		breaks(fault.UserIgnored, inImages(fails, created, "user")...),
+		// What the Feature is told of the user goes wrong first.
+		breaks(fault.UserIgnored, fails(fromRegistry, created, "user"), fails(fromDocker, created, "user"), fails(withFeature, created, "feature/file")),
 		breaks(fault.ImageByteFlipped, inImages(fails, created, "tree")...),
 		breaks(fault.ImageHardLinkBroken, fails(fromDocker, created, "tree")),
 		breaks(fault.ImageSetuidLost, fails(fromDocker, created, "tree")),
@@ -324,7 +325,7 @@ func rows() []Row {
 }
 
 // gaps says what the plan leaves open: a fault that nothing catches, and a check of the catalogue that no fault trips. A check that a
-// case makes in several phases counts once, and one that scenarios share once for each provider.
+// case makes in several phases counts once, and one that cases share once for each provider.
 func gaps(plan []Row) []string {
 	var open []string
 	key := func(c catalogue.Case, check catalogue.Check) string {
