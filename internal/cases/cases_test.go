@@ -75,7 +75,7 @@ func TestTheCasesOwnDeadlineIsNamed(t *testing.T) {
 	defer cancel()
 	c := record(t, past, func(r *cases.Recorder) { r.Check("", "a", good) })
 	want(t, c, report.Inconclusive, "a: inconclusive, created b: not reached, created c: not reached, d: not reached")
-	if !strings.Contains(c.Checks[0].Seen, "deadline of 20m0s") {
+	if !strings.Contains(c.Checks[0].Seen, "deadline of 30m0s") {
 		t.Errorf("seen is %q", c.Checks[0].Seen)
 	}
 }

@@ -46,8 +46,8 @@ func (e Env) Within(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * e.Patience)
 }
 
-// Deadline bounds one case. It is long enough for an emulated lab on a busy machine.
-const Deadline = 20 * time.Minute
+// Deadline bounds one case. It is long enough for an emulated lab on a busy machine, also where a case builds images.
+const Deadline = 30 * time.Minute
 
 // cleanDeadline bounds each clean-up by itself, whatever became of the case's own time.
 const cleanDeadline = 90 * time.Second

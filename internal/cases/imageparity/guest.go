@@ -39,7 +39,7 @@ func (s *scenario) nonce(phase string, g *workspace.Guest) cases.Finding {
 // markers makes the checks of what marks the image, each in its files or in its environment.
 func (s *scenario) markers(phase string, g *workspace.Guest) {
 	check := func(check, command, want, next string) {
-		s.Check(phase, check, func() cases.Finding { return s.says(phase, check, g, command, want, next) })
+		s.own(phase, check, func() cases.Finding { return s.says(phase, check, g, command, want, next) })
 	}
 	environment := func(name string) string { return `printf %s "$` + name + `"` }
 	switch s.name {
@@ -95,8 +95,14 @@ func (s *scenario) tree(phase string) cases.Finding {
 	if err != nil {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
-	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: catalogue.TreeExceptions()})
-	s.Observe(phase, "added", "%s", summary(added(s.current.tree, got)))
+	except := catalogue.TreeExceptions()
+	for _, e := range got {
+		if e.Type == tree.Mount && slices.Contains(volatile, e.Path) { // where a system mounts a file system of its own
+			except = append(except, e.Path)
+		}
+	}
+	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: except})
+	s.Observe(phase, "added", "%s", s.anonymous(summary(added(s.current.tree, got))))
 	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
 	if len(differences) > 0 {
 		return cases.Broken("", some(differences), nextContent)
@@ -120,6 +126,12 @@ func added(image, guest []tree.Entry) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// anonymous is a text without what differs from run to run: the workspace's uid, and the run's ID.
+func (s *scenario) anonymous(text string) string {
+	uid := strings.TrimPrefix(s.sandbox, subject.VMName(""))
+	return strings.NewReplacer(uid, "UID", s.RunID, "RUN").Replace(text)
 }
 
 // summary is a list in one line: all of it when it is short, else its start and a checksum of the whole.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/subject"
+
+	"golang.org/x/sys/unix"
 )
 
 // Blame is the finding for an operation of the subject that failed while everything around it was intact.
@@ -16,8 +19,12 @@ func (w *Workspace) Blame(err error) cases.Finding {
 	if broken := w.broken(); broken != nil {
 		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, broken), "what the workspace depends on is the test's own: run it again")
 	}
+	const room = "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)"
 	if full := w.Bench.DiskFull(); full != nil {
-		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), "give the lab a larger scratch disk (--disk)")
+		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), room)
+	}
+	if strings.Contains(err.Error(), unix.ENOSPC.Error()) { // who met it may have cleaned up since
+		return cases.Unclear("", err.Error(), room)
 	}
 	var contract *subject.ContractError
 	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&
