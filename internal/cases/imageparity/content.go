@@ -2,12 +2,15 @@ package imageparity
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -26,7 +29,9 @@ import (
 const (
 	markerPath      = "/etc/parity-marker"
 	environmentName = "PARITY_IMAGE"
-	dockerfilePath  = "/opt/parity/dockerfile"
+	builtFolder     = "/opt/parity"
+	dockerfilePath  = builtFolder + "/dockerfile"
+	contextFile     = "content/word" // in the context of the build
 	dockerfileName  = "PARITY_DOCKERFILE"
 	featurePath     = "/usr/local/share/parity/feature"
 	featureName     = "PARITY_FEATURE"
@@ -100,10 +105,16 @@ func (s *scenario) writeFolder(folder string) error {
 		return cases.WriteDevcontainer(folder, map[string]any{"image": s.ref})
 	}
 	err := cases.WriteDevcontainer(folder, map[string]any{
-		"build":    map[string]any{"dockerfile": "Dockerfile", "context": "."},
+		"build":    map[string]any{"dockerfile": "Dockerfile", "context": ".."},
 		"features": map[string]any{"./features/parity": map[string]any{"word": s.current.nonce}},
 	})
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, contextFile)), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, contextFile), []byte(s.current.nonce), 0o644); err != nil {
 		return err
 	}
 	config := filepath.Join(folder, ".devcontainer")
@@ -126,12 +137,31 @@ func (s *scenario) dockerfile() string {
 		"FROM " + s.ref,
 		"USER root",
 		"ENV " + dockerfileName + "=" + s.dockerfileMarker(),
-		"RUN mkdir -p " + filepath.Dir(dockerfilePath) + " && printf %s " + s.dockerfileMarker() + " >" + dockerfilePath,
+		"COPY " + contextFile + " " + builtFolder + "/copied",
+		"RUN cd " + builtFolder + " && printf %s " + s.dockerfileMarker() + " >dockerfile && ln dockerfile linked && rm " + images.MarkerPath,
+		"RUN cd " + builtFolder + " && cp dockerfile owned && chown " + userID + ":" + userID + " owned && chmod 4755 owned",
 		"USER " + user,
 	}, "\n") + "\n"
 }
 
 func (s *scenario) dockerfileMarker() string { return "dockerfile-" + s.current.nonce }
+
+// built gives what the guest is to have of an image's tree once the Dockerfile and the Feature have been at it.
+func (s *scenario) built(base []tree.Entry) []tree.Entry {
+	const owner = 1000
+	folder := func(path string) tree.Entry { return tree.Entry{Path: path, Type: tree.Folder, Mode: 0o755} }
+	file := func(path, content string) tree.Entry {
+		sum := sha256.Sum256([]byte(content))
+		return tree.Entry{Path: path, Type: tree.File, Mode: 0o644, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
+	}
+	linked := file(builtFolder+"/linked", s.dockerfileMarker())
+	linked.LinkTo = dockerfilePath
+	owned := file(builtFolder+"/owned", s.dockerfileMarker())
+	owned.UID, owned.GID, owned.Mode = owner, owner, 0o4755
+	want := slices.DeleteFunc(slices.Clone(base), func(e tree.Entry) bool { return e.Path == images.MarkerPath })
+	return append(want, folder(filepath.Dir(builtFolder)), folder(builtFolder), file(builtFolder+"/copied", s.current.nonce),
+		file(dockerfilePath, s.dockerfileMarker()), linked, owned, folder(filepath.Dir(featurePath)), file(featurePath, s.featureMarker()))
+}
 
 // featureMarker is what the Feature's install.sh leaves: the option, and what the specification has it be given.
 func (s *scenario) featureMarker() string {

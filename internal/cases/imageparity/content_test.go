@@ -22,8 +22,8 @@ func TestTheFeaturesFolderFollowsTheVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		for file, want := range map[string][]string{
-			"devcontainer.json": {`"./features/parity":{"word":"` + nonce + `"}`, `"dockerfile":"Dockerfile"`},
-			"Dockerfile":        {"FROM " + s.ref + "\n", "dockerfile-" + nonce, "USER dev\n"},
+			"devcontainer.json": {`"./features/parity":{"word":"` + nonce + `"}`, `"dockerfile":"Dockerfile"`, `"context":".."`},
+			"Dockerfile":        {"FROM " + s.ref + "\n", "COPY content/word ", "dockerfile-" + nonce, "USER dev\n"},
 			"features/parity/devcontainer-feature.json": {`"id": "parity"`, `"containerEnv"`},
 			"features/parity/" + "install.sh":           {"$WORD", "$_REMOTE_USER_HOME"},
 		} {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,13 +102,17 @@ func (s *scenario) tree(phase string) cases.Finding {
 			except = append(except, e.Path)
 		}
 	}
-	differences := tree.Compare(s.current.tree, got, tree.Rules{Exactly: []string{images.TreePath}, Except: except})
+	want, exactly := s.current.tree, []string{images.TreePath}
+	if s.name == catalogue.ImageFeature {
+		want, exactly = s.built(want), append(exactly, builtFolder, images.MarkerPath, filepath.Dir(featurePath))
+	}
+	differences := tree.Compare(want, got, tree.Rules{Exactly: exactly, Except: except})
 	s.Observe(phase, "added", "%s", s.anonymous(summary(added(s.current.tree, got))))
 	s.Observe(phase, "tree", "%s", map[bool]string{true: "whole", false: "not whole"}[len(differences) == 0])
 	if len(differences) > 0 {
 		return cases.Broken("", some(differences), nextContent)
 	}
-	return cases.Passed(report.Count(len(s.current.tree), "path") + " of the image, each there and equal")
+	return cases.Passed(report.Count(len(want), "path") + " of the image, each there and equal")
 }
 
 // volatile are folders in which what is there changes from run to run.
