@@ -73,6 +73,26 @@ func (e *standInEngine) variables() []string {
 	return []string{"DAGGER_SESSION_PORT=" + port, "DAGGER_SESSION_TOKEN=stand-in"}
 }
 
+// give has an id stand for the object that a chain makes.
+func (e *standInEngine) give(id, chain string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids[id] = chain
+}
+
+// asked gives the chains that a value or an id was asked of so far.
+func (e *standInEngine) asked() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.chains)
+}
+
+// last is the last of them.
+func (e *standInEngine) last() string {
+	all := e.asked()
+	return all[len(all)-1]
+}
+
 func (e *standInEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var query struct {

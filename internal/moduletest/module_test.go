@@ -116,12 +116,12 @@ func egress(parent map[string]any, args map[string]any) call {
 // theStep gives the chain that ends with the step's exec.
 func theStep(t *testing.T, e *standInEngine) string {
 	t.Helper()
-	for _, chain := range e.chains {
+	for _, chain := range e.asked() {
 		if i := strings.LastIndex(chain, ".withExec("); i >= 0 && strings.HasSuffix(chain, ")") && strings.Contains(chain[i:], `"parity" "egress"`) {
 			return chain
 		}
 	}
-	t.Fatalf("no chain ends with the step:\n%s", strings.Join(e.chains, "\n"))
+	t.Fatalf("no chain ends with the step:\n%s", strings.Join(e.asked(), "\n"))
 	return ""
 }
 
@@ -226,7 +226,7 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 	file := `host.file(path: "/subject")`
 	e := func(parent map[string]any) string {
 		e := startEngine(t, egress(parent, nil), step{report: reportWith(report.Pass)}.answer)
-		e.ids["given"] = file
+		e.give("given", file)
 		if out, err := e.start(t); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -263,10 +263,10 @@ func TestEachScenarioIsRunByItsFunction(t *testing.T) {
 		c := call{object: "Parity", function: function, parent: fields, args: map[string]any{"provider": "External", "only": "*/*/x", "keepGoing": false}}
 		e, _ := run(t, c, step{report: reportWith(report.Pass)})
 		want := `.withExec(args: ["parity" "` + scenario + `" "--provider" "external"`
-		if !slices.ContainsFunc(e.chains, func(chain string) bool {
+		if !slices.ContainsFunc(e.asked(), func(chain string) bool {
 			return strings.Contains(chain, want) && strings.Contains(chain, `"--only" "*/*/x"`)
 		}) {
-			t.Errorf("%s: no chain has %s and the pattern:\n%s", function, want, strings.Join(e.chains, "\n"))
+			t.Errorf("%s: no chain has %s and the pattern:\n%s", function, want, strings.Join(e.asked(), "\n"))
 		}
 	}
 }
@@ -275,11 +275,11 @@ func TestEachScenarioIsRunByItsFunction(t *testing.T) {
 func TestThePasswordOfARegistryIsMountedAsASecret(t *testing.T) {
 	e := startEngine(t, call{object: "Parity", function: "Registry", parent: fields, args: map[string]any{"user": "somebody", "password": "given"}}, step{}.answer)
 	secret := `setSecret(name: "password", plaintext: "hush")`
-	e.ids["given"] = secret
+	e.give("given", secret)
 	if out, err := e.start(t); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	chain := e.chains[len(e.chains)-1]
+	chain := e.last()
 	for _, want := range []string{
 		`.withMountedSecret(path: "/run/secrets/password", source: {` + secret + `})`, `"--password-file" "/run/secrets/password"`, `"--user" "somebody"`,
 		".withExposedPort(port: 5000)", ".asService(",
@@ -300,11 +300,11 @@ func TestThePasswordOfARegistryIsMountedAsASecret(t *testing.T) {
 func TestTheStepOfAGivenContainerIsPrivileged(t *testing.T) {
 	e := startEngine(t, call{object: "Parity", function: "Step", parent: fields, args: map[string]any{"container": "given", "args": []string{"msb", "doctor"}}}, step{}.answer)
 	given := `container.from(address: "mine")`
-	e.ids["given"] = given
+	e.give("given", given)
 	if out, err := e.start(t); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	chain := e.chains[len(e.chains)-1]
+	chain := e.last()
 	_, exec, _ := cutLast(chain, ".withExec(")
 	if !strings.HasPrefix(chain, given+".") || !strings.Contains(exec, privilege) || !strings.Contains(exec, `"--" "msb" "doctor"`) {
 		t.Errorf("the step is %s", chain)
