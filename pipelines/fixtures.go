@@ -1,6 +1,8 @@
 package pipelines
 
 import (
+	"fmt"
+
 	"dagger/parity/internal/dagger"
 )
 
@@ -11,10 +13,13 @@ const (
 	runtimePort  = 8002
 )
 
+// everywhere is a port on every address of a container.
+func everywhere(port int) string { return fmt.Sprintf("0.0.0.0:%d", port) }
+
 // Registry is an empty registry that counts what is asked of it. With a user it asks for a login.
 func (p Pipelines) Registry(user string, password *dagger.Secret) *dagger.Service {
 	const passwordFile = "/run/secrets/password"
-	c, argv := p.fixtures(), []string{"parity", "fixture", "registry", "--listen", "0.0.0.0:5000"}
+	c, argv := p.fixtures(), []string{"parity", "fixture", "registry", "--listen", everywhere(registryPort)}
 	if user != "" {
 		c = c.WithMountedSecret(passwordFile, password)
 		argv = append(argv, "--user", user, "--password-file", passwordFile)
@@ -32,7 +37,7 @@ func (p Pipelines) Artifacts(agent, runtime *dagger.File) *dagger.Service {
 		WithExposedPort(runtimePort).
 		AsService(dagger.ContainerAsServiceOpts{Args: []string{
 			"parity", "fixture", "artifacts", "--agent", agentFile, "--runtime", runtimeFile,
-			"--agent-listen", "0.0.0.0:8001", "--runtime-listen", "0.0.0.0:8002",
+			"--agent-listen", everywhere(agentPort), "--runtime-listen", everywhere(runtimePort),
 		}})
 }
 

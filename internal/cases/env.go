@@ -12,6 +12,7 @@ import (
 
 	"github.com/sourcegraph/conc/panics"
 
+	"dagger/parity/fixtures/docker"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/report"
 )
@@ -34,8 +35,8 @@ type Env struct {
 
 // Docker says which Docker Engine cases have.
 type Docker struct {
-	Programs string // the folder with the programs of an engine of a case's own
-	Host     string // an existing engine, as DOCKER_HOST has it; empty: one of a case's own
+	Programs docker.Programs // of an engine of a case's own; empty: no case has one
+	Host     string          // an existing engine, as DOCKER_HOST has it; empty: one of a case's own
 }
 
 // Within is a deadline of a case, as patience has it.

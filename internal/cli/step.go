@@ -30,7 +30,7 @@ func stepCommand() *cobra.Command {
 	f.StringVar(&o.External.Manifest, "external-manifest", "", "the provider.yaml of the external provider")
 	f.StringVar(&o.External.URL, "external-url", "", "where it has the runtime")
 	f.StringVar(&o.External.Runtime, "external-runtime", "", "the runtime")
-	f.StringVar(&o.Docker.Programs, "docker", "", "the folder of the Docker Engine's programs")
+	f.StringVar((*string)(&o.Docker.Programs), "docker", "", "the folder of the Docker Engine's programs")
 	f.StringVar(&o.Docker.Host, "docker-host", "", "an existing Docker Engine")
 	f.Float64Var(&o.Patience, "patience", 0, "what deadlines are multiplied with")
 	f.StringArrayVar(&o.Subject, "subject", nil, "the workspace CLI; repeat it for its first arguments")

@@ -158,16 +158,22 @@ func (b *bench) run(args ...string) (proc.Result, int) {
 	return res, code
 }
 
-func TestContract(t *testing.T) {
-	b := newBench(t)
-	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: b.CLI, Other: b.home(), Source: "microsandbox",
-		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: t.TempDir()})
+// keepsContract makes every check of the contract, with a provider's source and another home.
+func (b *bench) keepsContract(source string, other subject.Home) {
+	b.Helper()
+	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: b.CLI, Other: other, Source: source,
+		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: b.TempDir()})
 	for _, check := range checks {
-		if expected, seen, err := check.Run(bounded(t)); err != nil {
-			t.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)
+		if expected, seen, err := check.Run(bounded(b.T)); err != nil {
+			b.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)
 		}
 	}
-	b.must(cleanup(bounded(t)))
+	b.must(cleanup(bounded(b.T)))
+}
+
+func TestContract(t *testing.T) {
+	b := newBench(t)
+	b.keepsContract("microsandbox", b.home())
 }
 
 func TestLifecycle(t *testing.T) {

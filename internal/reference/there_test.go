@@ -114,14 +114,7 @@ func TestContractOfARemoteProvider(t *testing.T) {
 	r := newRemoteBench(t)
 	other := r.bench.home()
 	other.MSBHome = ""
-	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: r.CLI, Other: other, Source: r.manifest,
-		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: t.TempDir()})
-	for _, check := range checks {
-		if expected, seen, err := check.Run(bounded(t)); err != nil {
-			t.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)
-		}
-	}
-	r.must(cleanup(bounded(t)))
+	r.keepsContract(r.manifest, other)
 	if n := r.served.Agent.Requests(); n != 1 {
 		t.Errorf("the agent was asked for %d times", n)
 	}

@@ -128,7 +128,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		if err := programs.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
-		t.Docker = cases.Docker{Programs: string(programs), Host: o.DockerHost}
+		t.Docker = cases.Docker{Programs: programs, Host: o.DockerHost}
 	}
 	if o.External {
 		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
@@ -193,7 +193,7 @@ func (t Tools) stepArgv(runID string) []string {
 		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-url", t.External.URL, "--external-runtime", t.External.Runtime)
 	}
 	if t.Docker.Programs != "" {
-		argv = append(argv, "--docker", t.Docker.Programs, "--docker-host", t.Docker.Host)
+		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host)
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)

@@ -16,10 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
-
-// refName is the annotation of an OCI layout that has an image's reference.
-const refName = "org.opencontainers.image.ref.name"
 
 // archived is an image of an archive, with the references that the archive has for it.
 type archived struct {
@@ -127,7 +125,7 @@ func openLayout(file, dir string) (images []archived, err error) {
 			return nil, err
 		}
 		one := archived{image: image}
-		if ref := m.Annotations[refName]; ref != "" {
+		if ref := m.Annotations[ocispec.AnnotationRefName]; ref != "" {
 			one.references = []string{ref}
 		}
 		images = append(images, one)

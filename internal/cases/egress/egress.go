@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"dagger/parity/fixtures/endpoint"
-	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
@@ -71,14 +70,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 
 // prelude makes the fixtures and, for a denied target, the control workspace.
 func (s *scenario) prelude(dir string, c *cases.Cleanup) {
-	var l *link.Link
-	s.Check("", "fixture/link", func() cases.Finding {
-		var err error
-		if l, err = cases.NewLink(s.RunID, c); err != nil {
-			return cases.Unclear("", err.Error(), "the lab's kernel must have the module dummy or bridge; see `parity doctor`")
-		}
-		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))
-	})
+	l := s.MakeLink(c)
 	s.Check("", "fixture/endpoint", func() cases.Finding {
 		e, err := endpoint.Start(netip.AddrPortFrom(l.Address.Addr(), 0))
 		if err != nil {

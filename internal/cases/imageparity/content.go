@@ -27,7 +27,6 @@ import (
 
 // What marks the content of an image, in files and in its environment.
 const (
-	markerPath      = "/etc/parity-marker"
 	environmentName = "PARITY_IMAGE"
 	builtFolder     = "/opt/parity"
 	dockerfilePath  = builtFolder + "/dockerfile"
@@ -36,7 +35,7 @@ const (
 	featurePath     = "/usr/local/share/parity/feature"
 	featureName     = "PARITY_FEATURE"
 	user            = "dev"
-	userID          = "1000"
+	userID          = 1000 // and of its group
 )
 
 // version is one content of the image: every version of a case is published under the same reference.
@@ -139,7 +138,7 @@ func (s *scenario) dockerfile() string {
 		"ENV " + dockerfileName + "=" + s.dockerfileMarker(),
 		"COPY " + contextFile + " " + builtFolder + "/copied",
 		"RUN cd " + builtFolder + " && printf %s " + s.dockerfileMarker() + " >dockerfile && ln dockerfile linked && rm " + images.MarkerPath,
-		"RUN cd " + builtFolder + " && cp dockerfile owned && chown " + userID + ":" + userID + " owned && chmod 4755 owned",
+		"RUN cd " + builtFolder + fmt.Sprintf(" && cp dockerfile owned && chown %d:%d owned && chmod 4755 owned", userID, userID),
 		"USER " + user,
 	}, "\n") + "\n"
 }
@@ -148,7 +147,6 @@ func (s *scenario) dockerfileMarker() string { return "dockerfile-" + s.current.
 
 // built gives what the guest is to have of an image's tree once the Dockerfile and the Feature have been at it.
 func (s *scenario) built(base []tree.Entry) []tree.Entry {
-	const owner = 1000
 	folder := func(path string) tree.Entry { return tree.Entry{Path: path, Type: tree.Folder, Mode: 0o755} }
 	file := func(path, content string) tree.Entry {
 		sum := sha256.Sum256([]byte(content))
@@ -157,7 +155,7 @@ func (s *scenario) built(base []tree.Entry) []tree.Entry {
 	linked := file(builtFolder+"/linked", s.dockerfileMarker())
 	linked.LinkTo = dockerfilePath
 	owned := file(builtFolder+"/owned", s.dockerfileMarker())
-	owned.UID, owned.GID, owned.Mode = owner, owner, 0o4755
+	owned.UID, owned.GID, owned.Mode = userID, userID, 0o4755
 	want := slices.DeleteFunc(slices.Clone(base), func(e tree.Entry) bool { return e.Path == images.MarkerPath })
 	return append(want, folder(filepath.Dir(builtFolder)), folder(builtFolder), file(builtFolder+"/copied", s.current.nonce),
 		file(dockerfilePath, s.dockerfileMarker()), linked, owned, folder(filepath.Dir(featurePath)), file(featurePath, s.featureMarker()))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"dagger/parity/fixtures/images"
@@ -60,7 +61,7 @@ func (s *scenario) markers(phase string, g *workspace.Guest) {
 
 // user shows that commands run as the image's user.
 func (s *scenario) user(phase string, g *workspace.Guest) cases.Finding {
-	return s.says(phase, "user", g, "id -u", userID+"\n", "neither devcontainer.json nor the command line names a user: the image's USER holds")
+	return s.says(phase, "user", g, "id -u", strconv.Itoa(userID)+"\n", "neither devcontainer.json nor the command line names a user: the image's USER holds")
 }
 
 // says shows that a shell command in the guest prints what the image has it print. A command that fails says that it is not there;

@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
-
-	"golang.org/x/sys/unix"
 )
 
 // Blame is the finding for an operation of the subject that failed while everything around it was intact.
 func (w *Workspace) Blame(err error) cases.Finding {
-	if broken := w.broken(); broken != nil {
-		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, broken), "what the workspace depends on is the test's own: run it again")
+	if excused := w.Excuse(cases.Broken("", err.Error(), "")); excused.Verdict != report.Fail {
+		return excused
 	}
 	const room = "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)"
 	if full := w.Bench.DiskFull(); full != nil {
@@ -38,12 +39,15 @@ func (w *Workspace) Blame(err error) cases.Finding {
 	return cases.Broken("", err.Error(), next)
 }
 
-// broken says which of the case's fixtures is broken, if any.
-func (w *Workspace) broken() error {
-	if w.Intact == nil {
-		return nil
+// Excuse makes a failure of the subject's inconclusive where a fixture that it depends on is broken. Any other finding stays.
+func (w *Workspace) Excuse(f cases.Finding) cases.Finding {
+	if f.Verdict != report.Fail || w.Intact == nil {
+		return f
 	}
-	return w.Bounded(GuestDeadline, w.Intact)
+	if broken := w.Bounded(GuestDeadline, w.Intact); broken != nil {
+		return cases.Unclear(f.Expected, f.Seen+"; and "+broken.Error(), "what the workspace depends on is the test's own: run it again")
+	}
+	return f
 }
 
 // advice says what to do about an operation of the subject that failed: its own words come first, where it had some.

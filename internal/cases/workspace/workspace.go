@@ -4,9 +4,11 @@ package workspace
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
+	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/msb"
@@ -48,6 +50,18 @@ func (w *Workspace) Bounded(d time.Duration, do func(context.Context) error) err
 	ctx, cancel := context.WithTimeout(w.Ctx, w.Within(d))
 	defer cancel()
 	return do(ctx)
+}
+
+// MakeLink makes the check that the link of the case is there, and gives it.
+func (w *Workspace) MakeLink(c *cases.Cleanup) (l *link.Link) {
+	w.Check("", "fixture/link", func() cases.Finding {
+		var err error
+		if l, err = cases.NewLink(w.RunID, c); err != nil {
+			return cases.Unclear("", err.Error(), "the lab's kernel must have the module dummy or bridge; see `parity doctor`")
+		}
+		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))
+	})
+	return l
 }
 
 // AddProvider makes the check that the subject adds its provider.

@@ -15,15 +15,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sourcegraph/conc/pool"
 	"golang.org/x/sys/unix"
 )
 
 // attempts is how often a layer is downloaded at most, and atOnce how many are.
 const attempts, atOnce = 4, 3
-
-// refName is the annotation of an OCI layout that has an image's reference.
-const refName = "org.opencontainers.image.ref.name"
 
 // Save downloads the image into a file, as a tar file of an OCI layout that keeps the image's digest: what is in the registry is in the file,
 // byte for byte. Memory does not grow with the image.
@@ -57,7 +55,7 @@ func (i Image) save(ctx context.Context, f *os.File) error {
 	}
 	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{{
 		MediaType: mediaType, Digest: digest, Size: int64(len(manifest)), Platform: &Platform,
-		Annotations: map[string]string{refName: i.Reference.String()},
+		Annotations: map[string]string{ocispec.AnnotationRefName: i.Reference.String()},
 	}}})
 	if err != nil {
 		return err
