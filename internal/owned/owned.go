@@ -27,8 +27,8 @@ const (
 	markFile = ".made-by-parity"
 )
 
-// markDeadline is how long a process may take from the making of a folder to its mark. It takes microseconds.
-const markDeadline = 10 * time.Second
+// markDeadline is how long a clean-up and those who are between the making of a folder and its mark wait for each other. It takes microseconds.
+const markDeadline = time.Second
 
 // endDeadline bounds the wait for a killed process to be gone. It takes the kernel milliseconds, but not on a machine that swaps.
 const endDeadline = 10 * time.Second
@@ -41,6 +41,12 @@ type Folder struct {
 
 // Make makes a folder below parent, which is empty where the file system has user xattrs. Its name is the prefix and digits.
 func Make(parent, prefix string) (*Folder, error) {
+	making, err := lockSoon(parent, unix.LOCK_SH)
+	if err == nil {
+		defer making.Close()
+	} else if !errors.Is(err, ErrHeld) { // as long as it is held, no clean-up gets it either
+		return nil, err
+	}
 	for {
 		dir, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
@@ -109,19 +115,47 @@ func (f *Folder) Remove() error {
 	return err
 }
 
-// Hold locks a folder until the file that it gives is closed or this process dies. It is ErrHeld if it is locked already.
-func Hold(dir string) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// lockFolder locks a folder until the file that it gives is closed, or this process dies. It is ErrHeld if another one's lock excludes that.
+func lockFolder(dir string, how, flags int) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), dir)
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(fd, how|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = ErrHeld
 		}
 		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
+	}
+	return f, nil
+}
+
+// lockSoon is lockFolder, with some patience.
+func lockSoon(dir string, how int) (f *os.File, err error) {
+	for deadline := time.Now().Add(markDeadline); ; time.Sleep(time.Millisecond) {
+		if f, err = lockFolder(dir, how, 0); !errors.Is(err, ErrHeld) || time.Now().After(deadline) {
+			return f, err
+		}
+	}
+}
+
+// makers tells whether a process may be making a folder below parent: each holds a lock on that until its folder has a mark.
+func makers(parent string) bool {
+	f, err := lockSoon(parent, unix.LOCK_EX)
+	if err != nil {
+		return true
+	}
+	f.Close()
+	return false
+}
+
+// Hold locks a folder until the file that it gives is closed or this process dies. It is ErrHeld if it is locked already.
+func Hold(dir string) (*os.File, error) {
+	f, err := lockFolder(dir, unix.LOCK_EX, unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
 	}
 	// The folder that was locked may have been removed in between.
 	ours, err := f.Stat()
@@ -174,11 +208,11 @@ func cleanOne(dir string, first func(string) ([]string, error)) ([]string, error
 		return nil, err
 	}
 	if !marked {
-		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < markDeadline {
-			return nil, nil // its maker may be about to lock it
+		if makers(filepath.Dir(dir)) {
+			return nil, nil // one of them may be about to mark it
 		}
 		if err := os.Remove(dir); err != nil {
-			return nil, nil // it is not empty: not one of these
+			return nil, nil // its maker was here, or it is not empty: not one of these
 		}
 		return []string{dir}, nil
 	}

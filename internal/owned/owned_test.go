@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -125,15 +124,33 @@ func TestEmptyFolderOfAMakerThatWasKilledBetweenIsRemoved(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	maker, err := lockFolder(parent, unix.LOCK_SH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if removed, err := Clean(parent, "x-", nil); err != nil || len(removed) > 0 {
 		t.Errorf("of a maker that may be alive: %q, %v", removed, err)
 	}
-	long := time.Now().Add(-time.Minute)
-	if err := os.Chtimes(dir, long, long); err != nil {
-		t.Fatal(err)
-	}
+	maker.Close() // as the kernel does when the maker dies
 	if removed, err := Clean(parent, "x-", nil); err != nil || !slices.Equal(removed, []string{dir}) {
 		t.Errorf("removed %q, %v", removed, err)
+	}
+}
+
+// Whoever holds the parent for good, such as a run whose report is in the cache folder, can make folders in it all the same.
+func TestMakeInAFolderThatIsHeld(t *testing.T) {
+	parent := t.TempDir()
+	held, err := Hold(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	f, err := Make(parent, "x-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove(); err != nil {
+		t.Error(err)
 	}
 }
 
