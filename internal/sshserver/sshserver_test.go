@@ -9,6 +9,7 @@ import (
 	"math/rand"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -218,8 +219,13 @@ func firstInt(t *testing.T, r io.Reader) int {
 }
 
 func TestSignals(t *testing.T) {
+	// A shell that runs tests in the background has them ignore signals, which the commands would inherit. One that is asked for they get
+	// with its default action.
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(asked)
 	client, _ := dial(t, t.Context(), sshserver.Options{})
-	for _, signal := range []ssh.Signal{ssh.SIGTERM, ssh.SIGINT, ssh.SIGHUP, ssh.SIGKILL, ssh.SIGQUIT} {
+	for _, sent := range []ssh.Signal{ssh.SIGTERM, ssh.SIGINT, ssh.SIGHUP, ssh.SIGKILL, ssh.SIGQUIT} {
 		s := session(t, client)
 		out, err := s.StdoutPipe()
 		if err != nil {
@@ -230,12 +236,12 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		child := firstInt(t, out)
-		if err := s.Signal(signal); err != nil {
+		if err := s.Signal(sent); err != nil {
 			t.Fatal(err)
 		}
 		var exit *ssh.ExitError
-		if err := s.Wait(); !errors.As(err, &exit) || exit.Signal() != string(signal) {
-			t.Errorf("%s: got %v", signal, err)
+		if err := s.Wait(); !errors.As(err, &exit) || exit.Signal() != string(sent) {
+			t.Errorf("%s: got %v", sent, err)
 		}
 		awaitGone(t, child)
 	}
