@@ -488,11 +488,11 @@ func aBuildThatIsCancelled(t *testing.T, e *docker.Engine) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b.Output = writer(func(text string) {
-		if strings.Contains(text, "waiting") {
+		if strings.Contains(text, "waiting") { // said by the step's container, and not by the builder that is about to make it
 			cancel()
 		}
 	})
-	_, err := b.Dockerfile(ctx, tag, b.dockerfile("FROM "+base+"\nRUN true\nRUN echo waiting; sleep 600\n"))
+	_, err := b.Dockerfile(ctx, tag, b.dockerfile("FROM "+base+"\nRUN true\nRUN echo wai''ting; sleep 600\n"))
 	if !errors.Is(err, context.Canceled) && (err == nil || !strings.Contains(err.Error(), "canceled")) {
 		t.Errorf("got %v", err)
 	}
@@ -527,7 +527,7 @@ func TestTheEngineEndsInTheMiddle(t *testing.T) {
 			_ = b.engine.Close(ctx)
 		}
 	})
-	_, err := b.Dockerfile(t.Context(), tag, b.dockerfile("FROM "+base+"\nRUN echo waiting; sleep 600\n"))
+	_, err := b.Dockerfile(t.Context(), tag, b.dockerfile("FROM "+base+"\nRUN echo wai''ting; sleep 600\n"))
 	if err == nil || !strings.Contains(err.Error(), "the Docker Engine stopped answering") {
 		t.Errorf("got %v", err)
 	}
