@@ -53,7 +53,7 @@ func (e *RunError) Error() string {
 }
 
 // Run runs a shell command on the other side; a nil stdin is empty. When ctx is done it returns at once and closes the command's
-// channel; the connection stays. A stdin whose Read blocks for ever keeps a goroutine.
+// channel; the connection stays. Whether that ends the command is the server's affair: OpenSSH's does not. A stdin whose Read blocks for ever keeps a goroutine.
 func (c *Client) Run(ctx context.Context, command string, stdin io.Reader) (Result, error) {
 	type outcome struct {
 		res Result
