@@ -29,6 +29,7 @@ func newMachine(t *testing.T) *machine {
 	m.fake(t, "dpkg-deb", `mkdir -p "$3/boot" "$3/usr/sbin" && touch "$3/boot/vmlinuz-6.1.0-1-cloud-amd64" &&
 		: >"$3/usr/sbin/dockerd" && chmod 755 "$3/usr/sbin/dockerd"`)
 	m.fake(t, "ldd", "")
+	m.fake(t, "chroot", "")
 	m.fake(t, "npm", "touch microsandbox.tgz")
 	return m
 }
@@ -277,14 +278,33 @@ func TestSetupIsContentWhereEverythingIsThere(t *testing.T) {
 	for _, entry := range m.env {
 		if cache, ok := strings.CutPrefix(entry, "PARITY_CACHE="); ok {
 			left, err := filepath.Glob(filepath.Join(cache, "*"))
-			if want := fmt.Sprintf("[%[1]s/docker %[1]s/kernel %[1]s/setup.lock]", cache); err != nil || fmt.Sprint(left) != want {
+			if want := fmt.Sprintf("[%[1]s/docker %[1]s/kernel %[1]s/remote %[1]s/setup.lock]", cache); err != nil || fmt.Sprint(left) != want {
 				t.Errorf("the cache holds %v, %v; want %s", left, err, want)
 			}
 		}
 	}
 }
 
-// Only image-parity needs Docker: what else there is can be used without it.
+// Only remote-agent needs the remote machine.
+func TestSetupGoesOnWithoutTheRemoteMachine(t *testing.T) {
+	for name, broken := range map[string]struct{ program, fake, want string }{
+		"no such packages":     {"apt-get", `case "$*" in *openssh-server*) exit 100 ;; download*) touch kernel.deb ;; esac`, "apt-get download base-files"},
+		"a library is missing": {"chroot", `echo 'libx.so.1: cannot open shared object file'; exit 127`, "usr/sbin/sshd of the extracted packages lacks"},
+	} {
+		m := newMachine(t)
+		dir := microSandbox(t)
+		m.fake(t, "dpkg-deb", `mkdir -p "$3/boot" && touch "$3/boot/vmlinuz-6.1.0-1-cloud-amd64" && for p in usr/sbin/dockerd usr/sbin/docker-proxy `+
+			`usr/sbin/runc usr/bin/containerd usr/bin/containerd-shim-runc-v2 usr/bin/docker; do
+			mkdir -p "$3/${p%/*}"; echo x >"$3/$p"; chmod 755 "$3/$p"; done`)
+		m.fake(t, broken.program, broken.fake)
+		code, stderr := m.run(t, "setup", "--kvm", "native", "--microsandbox", dir)
+		if code != 0 || !strings.Contains(stderr, broken.want) || !strings.HasSuffix(stderr, "setup: everything is there but the remote machine: remote-agent does not run, all else does\n") {
+			t.Errorf("%s: code %d, %q", name, code, stderr)
+		}
+	}
+}
+
+// Only image-parity and remote-agent need Docker: what else there is can be used without it.
 func TestSetupGoesOnWithoutDocker(t *testing.T) {
 	for name, broken := range map[string]struct{ program, fake, want string }{
 		"no lists of packages": {"apt-get", `case $1 in update) echo no network >&2; exit 1 ;; esac`, "apt-get update failed"},
@@ -295,7 +315,7 @@ func TestSetupGoesOnWithoutDocker(t *testing.T) {
 		dir := microSandbox(t)
 		m.fake(t, broken.program, broken.fake)
 		code, stderr := m.run(t, "setup", "--kvm", "native", "--microsandbox", dir)
-		if code != 0 || !strings.Contains(stderr, broken.want) || !strings.HasSuffix(stderr, "setup: everything is there but the Docker Engine: image-parity does not run, all else does\n") {
+		if code != 0 || !strings.Contains(stderr, broken.want) || !strings.HasSuffix(stderr, "setup: everything is there but the Docker Engine: image-parity and remote-agent do not run, all else does\n") {
 			t.Errorf("%s: code %d, %q", name, code, stderr)
 		}
 	}

@@ -259,8 +259,8 @@ func TestDoctorAsksOnlyForWhatTheModeNeeds(t *testing.T) {
 		kvm           string
 		want, without []string
 	}{
-		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link", "no       Docker Engine"}, []string{"emulated:", "sandbox not found"}},
-		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel", "no       Docker Engine"}, []string{"native"}},
+		{"native", []string{"MISSING  native KVM", "ok       native: user xattrs", "ok       native: a link", "no       Docker Engine", "no       remote machine"}, []string{"emulated:", "sandbox not found"}},
+		{"emulated", []string{"emulated: qemu-system-x86_64", "emulated: kernel", "no       Docker Engine", "no       remote machine"}, []string{"native"}},
 		{"auto", []string{"no       native KVM", "emulated: qemu-system-x86_64"}, []string{"native:"}},
 	} {
 		res := parity(t, env, "doctor", "--kvm="+test.kvm, "--microsandbox", msb)

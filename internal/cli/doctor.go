@@ -12,6 +12,7 @@ import (
 
 	"dagger/parity/fixtures/docker"
 	"dagger/parity/fixtures/link"
+	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
@@ -129,14 +130,19 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 			needed(p)
 		}
 	}
-	switch engine := docker.ProgramsIn(o.Cache); {
-	case engine.Check() == nil:
-		line("ok", "Docker Engine", string(engine))
-	case !root:
-		line("unknown", "Docker Engine", ofAnotherUser)
-	default:
-		line("no", "Docker Engine", "image-parity does not run without it, all else does; scripts/setup extracts it into "+string(engine))
+	extracted := func(name, where string, err error, lacking string) {
+		switch {
+		case err == nil:
+			line("ok", name, where)
+		case !root:
+			line("unknown", name, ofAnotherUser)
+		default:
+			line("no", name, lacking+" not run without it, all else does; scripts/setup extracts it into "+where)
+		}
 	}
+	engine, machine := docker.ProgramsIn(o.Cache), remote.RootIn(o.Cache)
+	extracted("Docker Engine", string(engine), engine.Check(), "image-parity and remote-agent do")
+	extracted("remote machine", string(machine), machine.Check(), "remote-agent does")
 	line("", "machine", report.Count(runtime.NumCPU(), "processor")+": as many labs side by side")
 	return ok, nil
 }

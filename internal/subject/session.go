@@ -3,7 +3,6 @@ package subject
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"al.essio.dev/pkg/shellescape"
 	"golang.org/x/crypto/ssh"
 
 	"dagger/parity/internal/proc"
+	"dagger/parity/internal/sshclient"
 	"dagger/parity/internal/sshserver"
 )
 
@@ -29,9 +28,9 @@ type Session struct {
 	HostKey ssh.PublicKey // the key that the server showed
 
 	verb    string
-	client  *ssh.Client
+	client  *sshclient.Client
 	process *proc.Process
-	stderr  *capture
+	stderr  *lastWords
 	closing sync.Once
 	closed  error
 }
@@ -42,7 +41,7 @@ const settle = 2 * time.Second
 // Dial opens a session. The context bounds the opening only; the session then stays until Close, or until its command dies.
 // Bytes before the SSH banner are a *ContractError.
 func (c CLI) Dial(ctx context.Context, id string) (*Session, error) {
-	s := &Session{verb: "workspace ssh " + id + " --stdio", stderr: &capture{limit: 4 << 10, last: true}}
+	s := &Session{verb: "workspace ssh " + id + " --stdio", stderr: &lastWords{}}
 	stream, err := s.start(ctx, c.cmd("workspace", "ssh", id, "--stdio"))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.verb, err)
@@ -60,7 +59,7 @@ func (c CLI) Dial(ctx context.Context, id string) (*Session, error) {
 	}
 	go func() {
 		<-s.process.Done()
-		s.client.Close() // a child that the command left may hold the pipes open
+		s.client.Connection.Close() // a child that the command left may hold the pipes open
 	}()
 	return s, nil
 }
@@ -106,138 +105,43 @@ func (s *Session) handshake(p *pipes) error {
 	if err != nil {
 		return err
 	}
-	s.client = ssh.NewClient(conn, channels, requests)
+	s.client = &sshclient.Client{Connection: ssh.NewClient(conn, channels, requests), Where: "in the workspace"}
 	return nil
 }
 
 // Result is what a command that ran over a session left.
-type Result struct {
-	Stdout, Stderr []byte // up to 16 MiB each; the rest is dropped
-	ExitCode       int    // 0 to 255, or 128 + the signal that ended it; -1 when it is not known
-	ExitSignal     string // such as "KILL"; empty when no signal ended it
-	Elapsed        time.Duration
-}
+type Result = sshclient.Result
 
 // RunError is the error of a command that ran to its end over a healthy session and did not exit with 0. Any other error of Run is the
 // connection's or the context's.
-type RunError struct {
-	Command    string
-	ExitCode   int
-	ExitSignal string
-	Stderr     string // its last 2 KiB
-}
-
-// Error names the command, how it ended and its last words.
-func (e *RunError) Error() string {
-	msg := fmt.Sprintf("%.200q in the workspace exited with code %d", e.Command, e.ExitCode)
-	if e.ExitSignal != "" {
-		msg = fmt.Sprintf("%.200q in the workspace was ended by signal %s", e.Command, e.ExitSignal)
-	}
-	if e.Stderr != "" {
-		msg += fmt.Sprintf("; its last words: %q", e.Stderr)
-	}
-	return msg
-}
+type RunError = sshclient.RunError
 
 // Run runs a shell command in the workspace; a nil stdin is empty. When ctx is done it returns at once and closes the command's
 // channel, which ends the command; the session stays. A stdin whose Read blocks for ever keeps a goroutine.
 func (s *Session) Run(ctx context.Context, command string, stdin io.Reader) (Result, error) {
-	type outcome struct {
-		res Result
-		err error
-	}
-	started := time.Now()
-	done := make(chan outcome, 1)
-	go func() {
-		res, err := s.run(ctx, command, stdin)
-		done <- outcome{res, err}
-	}()
-	o := outcome{res: Result{ExitCode: -1}}
-	select {
-	case o = <-done:
-	case <-ctx.Done():
-		o.err = ctx.Err()
-	}
-	o.res.Elapsed = time.Since(started)
-	var ended *RunError
-	if o.err != nil && !errors.As(o.err, &ended) {
-		o.err = s.broken(ctx, fmt.Sprintf("%.200q did not run to its end", command), o.err)
-	}
-	return o.res, o.err
-}
-
-func (s *Session) run(ctx context.Context, command string, stdin io.Reader) (Result, error) {
-	res := Result{ExitCode: -1}
-	session, err := s.client.NewSession()
-	if err != nil {
-		return res, err
-	}
-	defer session.Close()
-	defer context.AfterFunc(ctx, func() { session.Close() })()
-	stdout, stderr := &capture{limit: 16 << 20}, &capture{limit: 16 << 20}
-	session.Stdout, session.Stderr = stdout, stderr
-	if stdin != nil {
-		// The session's own copying would report a command that did not read all of its input as failed.
-		pipe, err := session.StdinPipe()
-		if err != nil {
-			return res, err
-		}
-		go func() {
-			_, _ = io.Copy(pipe, stdin)
-			pipe.Close()
-		}()
-	}
-	err = session.Run(command)
-	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
-	var exit *ssh.ExitError
-	switch {
-	case err == nil:
-		res.ExitCode = 0
-	case errors.As(err, &exit):
-		res.ExitCode, res.ExitSignal = exit.ExitStatus(), exit.Signal()
-		last := res.Stderr[max(0, len(res.Stderr)-2<<10):]
-		err = &RunError{Command: command, ExitCode: res.ExitCode, ExitSignal: res.ExitSignal, Stderr: string(last)}
-	}
-	return res, err
+	res, err := s.client.Run(ctx, command, stdin)
+	return res, s.explain(ctx, fmt.Sprintf("%.200q did not run to its end", command), err)
 }
 
 // Upload copies a file of this machine to an absolute path in the workspace and gives it the mode's permission bits. The file is there
 // under its name only when it has arrived whole. The guest needs a shell with cat, chmod, wc and mv.
 func (s *Session) Upload(ctx context.Context, localPath, remotePath string, mode fs.FileMode) error {
-	f, err := os.Open(localPath)
-	if err != nil {
-		return fmt.Errorf("upload: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("upload: %w", err)
-	}
-	script := fmt.Sprintf(`set -e; new=%s
-trap 'rm -f "$new"' EXIT
-cat >"$new"
-chmod %04o "$new"
-got=$(wc -c <"$new")
-if [ "$got" -ne %d ]; then echo "%d bytes were sent, $got arrived" >&2; exit 1; fi
-mv -f "$new" %s`, shellescape.Quote(remotePath+".new-"+rand.Text()[:8]),
-		mode.Perm(), info.Size(), info.Size(), shellescape.Quote(remotePath))
-	if _, err := s.Run(ctx, script, f); err != nil {
-		return fmt.Errorf("upload %s to %s: %w", localPath, remotePath, err)
-	}
-	return nil
+	return s.explain(ctx, "the upload did not come to its end", s.client.Upload(ctx, localPath, remotePath, mode))
 }
 
 // Alive checks that the session answers: a fresh nonce comes back.
 func (s *Session) Alive(ctx context.Context) error {
-	nonce := rand.Text()
-	res, err := s.Run(ctx, "echo "+nonce, nil)
-	if err == nil && string(res.Stdout) != nonce+"\n" {
-		err = fmt.Errorf("expected %q from an echo, seen %s", nonce, shown(res.Stdout))
+	return s.explain(ctx, "the SSH session is not healthy", s.client.Alive(ctx))
+}
+
+// explain makes an error of the session's own, unless it is a command's or a file's.
+func (s *Session) explain(ctx context.Context, what string, err error) error {
+	var ended *RunError
+	var file *fs.PathError
+	if err == nil || errors.As(err, &ended) || errors.As(err, &file) {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("the SSH session is not healthy: %w", err)
-	}
-	return nil
+	return s.broken(ctx, what, err)
 }
 
 // Done is closed once the session's command has died, which ends the session.
@@ -247,7 +151,7 @@ func (s *Session) Done() <-chan struct{} { return s.process.Done() }
 // ended. Closing again gives the same answer.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
-		s.client.Close()
+		s.client.Connection.Close()
 		select {
 		case <-s.process.Done():
 		case <-time.After(proc.Grace):
@@ -289,29 +193,23 @@ type pipes struct {
 
 func (p *pipes) Close() error { return errors.Join(p.in.Close(), p.out.Close()) }
 
-// capture keeps the first limit bytes written to it, or the last.
-type capture struct {
-	limit int
-	last  bool
-
+// lastWords keeps the last bytes written to it.
+type lastWords struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
-func (c *capture) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last {
-		c.buf = append(c.buf, b...)
-		c.buf = c.buf[max(0, len(c.buf)-c.limit):]
-	} else {
-		c.buf = append(c.buf, b[:min(len(b), c.limit-len(c.buf))]...)
-	}
+func (l *lastWords) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const keep = 4 << 10
+	l.buf = append(l.buf, b...)
+	l.buf = l.buf[max(0, len(l.buf)-keep):]
 	return len(b), nil
 }
 
-func (c *capture) bytes() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]byte(nil), c.buf...)
+func (l *lastWords) bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]byte(nil), l.buf...)
 }
