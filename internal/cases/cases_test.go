@@ -2,9 +2,11 @@ package cases_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +155,27 @@ func TestOperationsAddUp(t *testing.T) {
 	}
 	if o := result.Observations; len(o) != 1 || o[0] != (report.Observation{Phase: "created", Name: "policy", Value: "5%"}) {
 		t.Errorf("the observations are %+v", o)
+	}
+}
+
+// What a case measured travels with its result, as all else of it does.
+func TestMeasurementsTravelWithTheResult(t *testing.T) {
+	want := report.Performance{FreshUp: 3 * time.Second, ReusedUp: time.Second, WarmProbes: []time.Duration{3, 1, 2}}
+	var last []byte
+	r := cases.NewRecorder(t.Context(), plan, "r1", func(e report.Event) {
+		var err error
+		if last, err = json.Marshal(e); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Measured(want)
+	r.Finish()
+	var e report.Event
+	if err := json.Unmarshal(last, &e); err != nil {
+		t.Fatal(err)
+	}
+	if e.Kind != report.CaseDone || e.Result.Performance == nil || !reflect.DeepEqual(*e.Result.Performance, want) {
+		t.Errorf("expected the measurements %+v in the result, got %s", want, last)
 	}
 }
 

@@ -141,6 +141,9 @@ func (r *Recorder) Observe(phase, name, format string, args ...any) {
 	r.result.Observations = append(r.result.Observations, report.Observation{Phase: phase, Name: name, Value: fmt.Sprintf(format, args...)})
 }
 
+// Measured records what the case measured.
+func (r *Recorder) Measured(p report.Performance) { r.result.Performance = &p }
+
 // Problem records that something about the case itself is wrong, such as a clean-up that failed.
 func (r *Recorder) Problem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)

@@ -96,6 +96,16 @@ const (
 	FeatureEnvDropped       Fault = "feature-env-dropped"
 	UserIgnored             Fault = "user-ignored"
 	SSHEnvDropped           Fault = "ssh-env-dropped"
+
+	AgentHere                 Fault = "agent-here"
+	AgentNotDownloaded        Fault = "agent-not-downloaded"
+	RuntimeDownloadedAgain    Fault = "runtime-downloaded-again"
+	RuntimeReplaced           Fault = "runtime-replaced"
+	RuntimeModeLost           Fault = "runtime-mode-lost"
+	RuntimeFromCache          Fault = "runtime-from-cache"
+	RuntimeExecutedUnverified Fault = "runtime-executed-unverified"
+	ChecksumUnchecked         Fault = "checksum-unchecked"
+	ChecksumUnnamed           Fault = "checksum-unnamed"
 )
 
 // The faults of the agent in a guest. Catalogue describes each.
@@ -232,6 +242,16 @@ func Catalogue() []Entry {
 		{FeatureEnvDropped, Reference, "The containerEnv of a Feature is dropped."},
 		{UserIgnored, Reference, "A workspace is root's, whatever user its image names."},
 		{SSHEnvDropped, Reference, "Commands over SSH get none of the environment but PATH."},
+
+		{AgentHere, Reference, "The agent of a remote machine is put on this one, and runs here."},
+		{AgentNotDownloaded, Reference, "The agent is sent to a remote machine, and its URL is not asked."},
+		{RuntimeDownloadedAgain, Reference, "A runtime that a remote machine has is asked for once more when its workspace is started."},
+		{RuntimeReplaced, Reference, "A runtime that a remote machine has is written anew when its workspace is started."},
+		{RuntimeModeLost, Reference, "A runtime that a remote machine has gets another mode when its workspace is started."},
+		{RuntimeFromCache, Reference, "An up on a remote machine runs the runtime in the download cache, and not the workspace's."},
+		{RuntimeExecutedUnverified, Reference, "A runtime with another checksum is run on a remote machine before it is refused."},
+		{ChecksumUnchecked, Reference, "A runtime with another checksum is taken on a remote machine."},
+		{ChecksumUnnamed, Reference, "A runtime with another checksum is refused on a remote machine, and the error does not say why."},
 
 		{SSHDeadBefore, Agent, "The SSH session dies before the request that must be denied."},
 		{SSHDeadDuring, Agent, "The SSH session dies during the request of the workspace under test."},

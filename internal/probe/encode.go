@@ -24,6 +24,11 @@ func (o *object) number(name string, n int64) {
 	*o = strconv.AppendInt(*o, n, 10)
 }
 
+func (o *object) unsigned(name string, n uint64) {
+	o.key(name)
+	*o = strconv.AppendUint(*o, n, 10)
+}
+
 func (o *object) decimal(name string, f float64) {
 	o.key(name)
 	*o = strconv.AppendFloat(*o, f, 'f', -1, 64)

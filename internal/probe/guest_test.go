@@ -208,6 +208,12 @@ func TestUsageErrors(t *testing.T) {
 		"tree --below":      "--below",
 		"tree --below etc":  "etc",
 		"tree --above=/etc": "--above",
+		"file":              "file",
+		"file relative":     "absolute",
+		"file --hold":       "--hold",
+		"file --keep /x":    "--keep",
+		"file /x --hold":    "--hold",
+		"machines all":      "machines all",
 	}
 	for args, name := range tests {
 		stdout, stderr := run(t, 2, strings.Fields(args)...)

@@ -2,9 +2,11 @@ package probe
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +40,18 @@ func TreeArgs(below ...string) []string {
 	}
 	return args
 }
+
+// FileArgs are the arguments by which the program describes the file at path (absolute). With hold it keeps the file open, once it has
+// printed its line, until its standard input ends: so long, the file's inode number cannot become another file's.
+func FileArgs(path string, hold bool) []string {
+	if hold {
+		return []string{"file", "--hold", path}
+	}
+	return []string{"file", path}
+}
+
+// MachinesArgs are the arguments by which the program lists the processes that hold a machine of KVM.
+func MachinesArgs() []string { return []string{"machines"} }
 
 // ParseVersion reads what the program printed for VersionArgs. Like all Parse functions it accepts exactly the one line that the
 // program of this version prints for some result; the error of anything else shows its first 200 bytes.
@@ -74,6 +88,32 @@ func ParseTree(stdout []byte) (t Tree, err error) {
 		})
 	})
 	return t, err
+}
+
+// ParseFile reads what the program printed for FileArgs; see ParseVersion.
+func ParseFile(stdout []byte) (f File, err error) {
+	err = parse("file", stdout, &f, func() bool { return f.known() })
+	return f, err
+}
+
+// known says whether the program could print this.
+func (f *File) known() bool {
+	if f.Type == Missing {
+		return path.IsAbs(f.Path) && *f == File{Path: f.Path, Type: Missing}
+	}
+	_, notHex := hex.DecodeString(f.SHA256)
+	_, notTime := time.Parse(bornForm, f.Born)
+	regular := len(f.SHA256) == 64 && notHex == nil
+	return path.IsAbs(f.Path) && slices.Contains(tree.Types, f.Type) && f.Type != tree.Mount && f.Mode <= 0o7777 && f.Inode != 0 &&
+		(f.Type == tree.File && regular || f.Type != tree.File && f.SHA256 == "" && f.Size == 0) && (f.Born == "" || notTime == nil)
+}
+
+// ParseMachines reads what the program printed for MachinesArgs; see ParseVersion.
+func ParseMachines(stdout []byte) (m Machines, err error) {
+	err = parse("machines", stdout, &m, func() bool {
+		return !slices.ContainsFunc(m.Processes, func(p Machine) bool { return p.PID <= 0 || len(p.Command) > 3*maxCommand })
+	})
+	return m, err
 }
 
 // parse decodes stdout into result. Encoding the result again and comparing catches at once what encoding/json lets pass: unknown,

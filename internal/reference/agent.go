@@ -141,7 +141,7 @@ func obey(ctx context.Context, line []byte) (*external, error) {
 func (s state) bring(ctx context.Context, id string, e *external) error {
 	_, before := os.Lstat(e.store.Dir)
 	e.log = os.Stderr
-	err := e.install(ctx)
+	err := misbehavingInstall(ctx, e)
 	if err == nil {
 		_, err = e.runtime(ctx)
 	}

@@ -54,7 +54,7 @@ func openThere(w workspace, m *manifest.Manifest, options map[string]string) (*e
 		},
 		request: agentRequest{Workspace: w.ID, Manifest: string(m.Source), Options: options},
 	}
-	return &external{there: t}, nil
+	return &external{there: misbehaveThere(t)}, nil
 }
 
 // start starts the runtime there.

@@ -15,6 +15,7 @@ import (
 
 	servers "dagger/parity/fixtures/artifacts"
 	"dagger/parity/fixtures/httpfixture"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/subject"
 )
@@ -425,4 +426,93 @@ func TestTheRemoteRuntimeIsKilled(t *testing.T) {
 	}
 	r.nothingRuns()
 	r.must(r.Delete(bounded(t), "w", true))
+}
+
+// Each fault of a restart does what it says, and no more.
+func TestRemoteFaults(t *testing.T) {
+	type seen struct {
+		up, again, agent, runtime, replaced, mode, here string
+	}
+	right := seen{up: "ok", again: "ok", agent: "1", runtime: "1", replaced: "false", mode: "-rwxr-xr-x", here: "false"}
+	for asked, change := range map[fault.Fault]func(*seen){
+		"":                           func(*seen) {},
+		fault.AgentHere:              func(s *seen) { *s = seen{up: "no", agent: "1", runtime: "1", here: "true"} }, // there is no msb here
+		fault.AgentNotDownloaded:     func(s *seen) { s.agent = "0" },
+		fault.RuntimeDownloadedAgain: func(s *seen) { s.runtime = "2" },
+		fault.RuntimeReplaced:        func(s *seen) { s.replaced = "true" },
+		fault.RuntimeModeLost:        func(s *seen) { s.mode = "-rwx------" },
+		fault.RuntimeFromCache:       func(s *seen) { s.again = "no" },
+	} {
+		t.Run(string("fault "+asked), func(t *testing.T) {
+			r := addedRemote(t)
+			r.Home.Extra = append(r.Home.Extra, fault.Env+"="+string(asked))
+			outcome := func(err error) string {
+				if err != nil {
+					t.Log(err)
+					return "no"
+				}
+				return "ok"
+			}
+			var got seen
+			_, err := r.up(subject.UpOptions{})
+			got.up = outcome(err)
+			before, err := os.Open(r.installed())
+			got.here = strconv.FormatBool(err != nil)
+			if err == nil {
+				defer before.Close() // or its inode could be another's
+				info, _ := before.Stat()
+				r.must(r.Stop(bounded(t), "w"))
+				r.served.Runtime.SetOffline(true)
+				r.must(os.RemoveAll(r.cache()))
+				_, err = r.up(subject.UpOptions{})
+				got.again = outcome(err)
+				after, err := os.Lstat(r.installed())
+				r.must(err)
+				got.replaced, got.mode = strconv.FormatBool(!os.SameFile(info, after)), after.Mode().String()
+			}
+			got.agent, got.runtime = fmt.Sprint(r.served.Agent.Requests()), fmt.Sprint(r.served.Runtime.Requests())
+			want := right
+			change(&want)
+			if got != want {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+// Each fault with a runtime of another checksum does what it says, and no more.
+func TestRemoteChecksumFaults(t *testing.T) {
+	for asked, want := range map[fault.Fault]string{
+		"":                              "named",
+		fault.RuntimeExecutedUnverified: "named executed",
+		fault.ChecksumUnchecked:         "executed",
+		fault.ChecksumUnnamed:           "",
+	} {
+		t.Run(string("fault "+asked), func(t *testing.T) {
+			r := newRemoteBench(t)
+			mark := filepath.Join(t.TempDir(), "mark")
+			served, err := servers.Start(netip.MustParseAddrPort("127.0.0.1:0"), "runtime", []byte("#!/bin/sh\ntouch "+mark+"\n"))
+			r.must(err)
+			defer served.Close()
+			r.write(strings.Replace(r.good, r.served.Runtime.URL(), served.URL(), 1))
+			r.Home.Extra = append(r.Home.Extra, fault.Env+"="+string(asked))
+			r.must(r.ProviderAdd(bounded(t), r.manifest, "p", nil))
+			_, err = r.up(subject.UpOptions{})
+			var got []string
+			if err == nil {
+				t.Error("up succeeded")
+			} else if strings.Contains(err.Error(), "checksum of ") {
+				got = append(got, "named")
+			}
+			if _, err := os.Stat(mark); err == nil {
+				got = append(got, "executed")
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("got %q, want %q: %v", got, want, err)
+			}
+			if _, err := os.Stat(r.workspaceDir()); err == nil {
+				t.Error("the workspace's folder is there")
+			}
+		})
+	}
 }

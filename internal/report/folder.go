@@ -14,12 +14,13 @@ import (
 
 // The files of a report folder.
 const (
-	JSONFile    = "report.json"
-	JUnitFile   = "junit.xml"
-	SummaryFile = "summary.md"
+	JSONFile        = "report.json"
+	JUnitFile       = "junit.xml"
+	SummaryFile     = "summary.md"
+	PerformanceFile = "performance.json" // only of a run with a case that measures
 )
 
-// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, and removes the three
+// Prepare makes dir ready for a run's report: it creates dir, shows that a file can be written there, and removes the
 // files of an older run, and nothing else, so that a run that dies leaves no report rather than another run's. Call it
 // before the run starts. Every error is about the choice of dir.
 func Prepare(dir string) error {
@@ -34,7 +35,7 @@ func Prepare(dir string) error {
 	if err != nil {
 		return fmt.Errorf("the report folder %s cannot be written to: %w; %s", dir, err, other)
 	}
-	for _, name := range []string{JSONFile, JUnitFile, SummaryFile} {
+	for _, name := range []string{JSONFile, JUnitFile, SummaryFile, PerformanceFile} {
 		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil && info.IsDir() {
 			return fmt.Errorf("an older run's report cannot be removed: %s in %s is a folder; remove it, or %s", name, dir, other)
 		}
@@ -45,32 +46,61 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// Write writes a concluded report to dir as report.json, junit.xml and summary.md. Each file appears whole or not at all;
-// report.json comes last, so that where it is, the others are.
+// Write writes a concluded report to dir as report.json, junit.xml and summary.md, and as performance.json when a case measured
+// something; if none did, it removes that of an older run. Each file appears whole or not at all; report.json comes last, so that
+// where it is, the others are.
 func Write(dir string, r Report) error {
 	if r.Schema != Schema {
 		return errors.New("report: Write needs a report that Conclude gave")
 	}
-	var junit, summary, data bytes.Buffer
+	var junit, summary bytes.Buffer
 	if err := writeJUnit(&junit, r); err != nil {
 		return fmt.Errorf("make %s: %w", JUnitFile, err)
 	}
 	writeSummary(&summary, r)
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
+	data, err := indented(r)
+	if err != nil {
 		return fmt.Errorf("make %s: %w", JSONFile, err)
+	}
+	if err := writePerformance(dir, r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
 	}
 	for _, file := range []struct {
 		name string
 		data []byte
-	}{{JUnitFile, junit.Bytes()}, {SummaryFile, summary.Bytes()}, {JSONFile, data.Bytes()}} {
+	}{{JUnitFile, junit.Bytes()}, {SummaryFile, summary.Bytes()}, {JSONFile, data}} {
 		if err := renameio.WriteFile(filepath.Join(dir, file.name), file.data, 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
 	return nil
+}
+
+// writePerformance writes what was measured, or sees to it that nothing is there.
+func writePerformance(dir string, r Report) error {
+	path := filepath.Join(dir, PerformanceFile)
+	p := performanceOf(r)
+	if p == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	data, err := indented(p)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, data, 0o644)
+}
+
+// indented gives a value as JSON that people can read too.
+func indented(v any) ([]byte, error) {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return data.Bytes(), err
 }
 
 // Read reads the report.json of dir. It refuses a file of another schema.

@@ -1,4 +1,4 @@
-// Package report is what a run says: its types, the folder it is written to (report.json, junit.xml, summary.md), the table
+// Package report is what a run says: its types, the folder it is written to (report.json and the files beside it), the table
 // for a terminal, and the stream of events by which a run in progress is followed.
 package report
 
@@ -109,6 +109,7 @@ type Case struct {
 	Observations []Observation `json:"observations,omitempty"`
 	Problems     []string      `json:"problems,omitempty"` // such as a clean-up that failed; any makes it inconclusive at best
 	Operations   []Operation   `json:"operations,omitempty"`
+	Performance  *Performance  `json:"performance,omitempty"` // of a case that measures
 	Started      time.Time     `json:"started"`
 	Elapsed      time.Duration `json:"elapsedNanoseconds"`
 }

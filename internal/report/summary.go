@@ -48,6 +48,13 @@ func writeSummary(w *bytes.Buffer, r Report) {
 		fmt.Fprintf(w, "| %s | **%s** | %d | %d | %d | %s |\n",
 			cell(c.ID), c.Verdict, passed, broke, len(c.Checks)-passed-broke, Elapsed(c.Elapsed))
 	}
+	if p := performanceOf(r); p != nil {
+		var measured []string
+		for _, c := range p.Cases {
+			measured = append(measured, c.ID+": "+c.Performance.String())
+		}
+		fmt.Fprintf(w, "\nMeasured once on this machine, with no claim of a speed-up (%s): %s\n", PerformanceFile, cell(strings.Join(measured, "; ")))
+	}
 	if len(r.Differences) > 0 {
 		fmt.Fprint(w, "\n## Where the providers differ\n\n| Case | Phase | Observation | builtin | external | Meant to be |\n|---|---|---|---|---|---|\n")
 		for _, d := range r.Differences {

@@ -126,7 +126,7 @@ func (l *lister) folder(name string) error {
 }
 
 func (l *lister) entry(name string, st unix.Statx_t) (Entry, error) {
-	e := Entry{Path: Text(name), Type: typeOf(st.Mode), Mode: uint32(st.Mode) & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
+	e := Entry{Path: Text(name), Type: TypeOf(st.Mode), Mode: uint32(st.Mode) & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
 	id := inode{st.Dev_major, st.Dev_minor, st.Ino}
 	if first, ok := l.seen[id]; ok {
 		first.Path, first.LinkTo = e.Path, first.Path
@@ -146,7 +146,8 @@ func (l *lister) entry(name string, st unix.Statx_t) (Entry, error) {
 	return e, err
 }
 
-func typeOf(mode uint16) Type {
+// TypeOf gives the type of a file that has this mode, as stat gives it.
+func TypeOf(mode uint16) Type {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		return Folder

@@ -1,0 +1,92 @@
+package reference
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"dagger/parity/internal/fault"
+	"dagger/parity/internal/proc"
+	"dagger/parity/internal/reference/binaries"
+)
+
+// misbehaveThere is the fault of this process in how a remote machine is reached.
+func misbehaveThere(t *there) *there {
+	switch {
+	case fault.On(fault.AgentHere):
+		t.machine.Command = `exec /bin/sh -c "$COMMAND"`
+		if s, err := openState(); err == nil {
+			t.machine.Agent.Path = filepath.Join(s.dir, "agent-here")
+		}
+	case fault.On(fault.AgentNotDownloaded):
+		t.machine.Agent.URL = ""
+	}
+	return t
+}
+
+// misbehavingInstall installs a runtime on this machine, a remote one, as the fault of this process says.
+func misbehavingInstall(ctx context.Context, e *external) error {
+	if installed, err := e.store.Resolve(e.binary); err == nil {
+		if err := misbehaveAgain(ctx, e, installed); err != nil {
+			return err
+		}
+	}
+	err := e.install(ctx)
+	var sum *binaries.ChecksumError
+	switch {
+	case err == nil && fault.On(fault.RuntimeFromCache):
+		return e.useCache()
+	case !errors.As(err, &sum):
+	case fault.On(fault.ChecksumUnnamed):
+		return errors.New("the runtime cannot be used (PARITY_FAULT)")
+	case fault.On(fault.ChecksumUnchecked):
+		e.binary.SHA256 = sum.Seen
+		return e.install(ctx)
+	case fault.On(fault.RuntimeExecutedUnverified):
+		return errors.Join(err, e.execute(ctx, sum.Seen))
+	}
+	return err
+}
+
+// misbehaveAgain does to an installed runtime what the fault says.
+func misbehaveAgain(ctx context.Context, e *external, installed string) error {
+	switch {
+	case fault.On(fault.RuntimeDownloadedAgain):
+		_, _ = binaries.Download{}.Get(ctx, e.binary.URL)
+	case fault.On(fault.RuntimeReplaced):
+		content, err := os.ReadFile(installed)
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(installed+".new", content, 0o755), os.Rename(installed+".new", installed))
+	case fault.On(fault.RuntimeModeLost):
+		return os.Chmod(installed, 0o700)
+	}
+	return nil
+}
+
+// useCache has what was downloaded run in place of what is installed.
+func (e *external) useCache() error {
+	sum := sha256.Sum256([]byte(e.binary.URL))
+	e.store.Dir, e.binary.Key, e.binary.Name = filepath.Dir(e.store.Cache), filepath.Base(e.store.Cache), hex.EncodeToString(sum[:])
+	return os.Chmod(filepath.Join(e.store.Cache, e.binary.Name), 0o700)
+}
+
+// execute runs a runtime of another checksum, and leaves nothing of it.
+func (e *external) execute(ctx context.Context, sum string) error {
+	dir, err := os.MkdirTemp("", "parity-unverified-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	store, binary := e.store, e.binary
+	store.Dir, store.Cache, binary.SHA256 = filepath.Join(dir, "binaries"), filepath.Join(dir, "cache"), sum
+	path, err := store.Install(ctx, binary)
+	if err == nil {
+		_, _ = proc.Run(ctx, proc.Cmd{Argv: append([]string{path}, e.args...), Env: e.env})
+	}
+	return err
+}
