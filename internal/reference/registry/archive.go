@@ -23,6 +23,9 @@ import (
 // attempts is how often a layer is downloaded at most, and atOnce how many are.
 const attempts, atOnce = 4, 3
 
+// copySize is how much of a layer is read at a time: with io.Copy's own 32 KiB a download takes half as much processor time again.
+const copySize = 256 << 10
+
 // Save downloads the image into a file, as a tar file of an OCI layout that keeps the image's digest: what is in the registry is in the file,
 // byte for byte. Memory does not grow with the image.
 func (i Image) Save(ctx context.Context, f *os.File) error {
@@ -135,7 +138,7 @@ func downloadOnce(ctx context.Context, layer v1.Layer, to *io.OffsetWriter, size
 	}
 	defer content.Close()
 	defer context.AfterFunc(ctx, func() { content.Close() })()
-	n, err := io.Copy(to, content)
+	n, err := io.CopyBuffer(to, content, make([]byte, copySize))
 	if err == nil && n != size {
 		err = fmt.Errorf("expected %d bytes, seen %d", size, n)
 	}
