@@ -16,23 +16,24 @@ import (
 
 // File is what `parity-probe file` reports of what is at a path. A symbolic link at the path's end is described, and not followed.
 type File struct {
-	Path   string    `json:"path"`
-	Type   tree.Type `json:"type"` // Missing, or one of tree.Types save tree.Mount
-	Mode   uint32    `json:"mode"` // as in tree.Entry: the permission bits with setuid, setgid and sticky
-	UID    int       `json:"uid"`
-	GID    int       `json:"gid"`
-	Size   int64     `json:"size"`   // of a regular file, in bytes
-	SHA256 string    `json:"sha256"` // of a regular file's content, in hex
-	Device uint64    `json:"device"` // as in stat's st_dev
-	Inode  uint64    `json:"inode"`
-	Born   string    `json:"born"` // in UTC, RFC 3339 with nanoseconds; empty where the file system does not keep it
+	Path     string    `json:"path"`
+	Type     tree.Type `json:"type"` // Missing, or one of tree.Types save tree.Mount
+	Mode     uint32    `json:"mode"` // as in tree.Entry: the permission bits with setuid, setgid and sticky
+	UID      int       `json:"uid"`
+	GID      int       `json:"gid"`
+	Size     int64     `json:"size"`   // of a regular file, in bytes
+	SHA256   string    `json:"sha256"` // of a regular file's content, in hex
+	Device   uint64    `json:"device"` // as in stat's st_dev
+	Inode    uint64    `json:"inode"`
+	Modified string    `json:"modified"` // when the content last changed, in the form of Born
+	Born     string    `json:"born"`     // in UTC, RFC 3339 with nanoseconds; empty where the file system does not keep it
 }
 
 // Missing is the type of what does not exist. Nothing else is said of it.
 const Missing tree.Type = "missing"
 
-// bornForm is RFC 3339 with all nine digits of the nanoseconds.
-const bornForm = "2006-01-02T15:04:05.000000000Z07:00"
+// timeForm is RFC 3339 with all nine digits of the nanoseconds.
+const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
 
 // Line is the line that the program prints, with its line feed.
 func (f File) Line() []byte {
@@ -46,6 +47,7 @@ func (f File) Line() []byte {
 	o.text("sha256", f.SHA256)
 	o.unsigned("device", f.Device)
 	o.unsigned("inode", f.Inode)
+	o.text("modified", f.Modified)
 	o.text("born", f.Born)
 	return o.line()
 }
@@ -83,10 +85,15 @@ func (f *File) describe(opened *os.File) error {
 	if f.Type == tree.File {
 		f.Size = int64(st.Size)
 	}
+	f.Modified = moment(st.Mtime)
 	if st.Mask&unix.STATX_BTIME != 0 {
-		f.Born = time.Unix(st.Btime.Sec, int64(st.Btime.Nsec)).UTC().Format(bornForm)
+		f.Born = moment(st.Btime)
 	}
 	return nil
+}
+
+func moment(t unix.StatxTimestamp) string {
+	return time.Unix(t.Sec, int64(t.Nsec)).UTC().Format(timeForm)
 }
 
 // hash reads the file that was opened by its path alone. The kernel's link to it leads to that very file, whatever has its name by now.

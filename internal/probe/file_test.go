@@ -68,6 +68,7 @@ func TestFile(t *testing.T) {
 		want.Path, want.Device, want.Inode = in(name), st.Dev, st.Ino
 		got := file(t, in(name))
 		want.Born = got.Born
+		want.Modified = time.Unix(st.Mtim.Unix()).UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 		if got != want {
 			t.Errorf("expected %+v\ngot %+v", want, got)
 		}
@@ -183,7 +184,8 @@ func TestFileThatCannotBeLookedAtIsNotMissing(t *testing.T) {
 }
 
 func TestParseFileIsStrict(t *testing.T) {
-	good := probe.File{Path: "/x", Type: tree.File, Mode: 0o755, SHA256: strings.Repeat("a", 64), Device: 1, Inode: 1<<64 - 1, Born: "2026-01-02T03:04:05.000000006Z"}
+	good := probe.File{Path: "/x", Type: tree.File, Mode: 0o755, SHA256: strings.Repeat("a", 64), Device: 1, Inode: 1<<64 - 1,
+		Modified: "2026-01-02T03:04:05.000000006Z", Born: "2026-01-02T03:04:05.000000006Z"}
 	if got, err := probe.ParseFile(good.Line()); err != nil || got != good {
 		t.Fatalf("expected %+v, got %+v, %v", good, got, err)
 	}
@@ -197,6 +199,7 @@ func TestParseFileIsStrict(t *testing.T) {
 		"a folder's checksum":     func(f *probe.File) { f.Type = tree.Folder },
 		"no inode":                func(f *probe.File) { f.Inode = 0 },
 		"a time of seconds":       func(f *probe.File) { f.Born = "2026-01-02T03:04:05Z" },
+		"no time of change":       func(f *probe.File) { f.Modified = "" },
 		"a missing file of bytes": func(f *probe.File) { f.Type = probe.Missing },
 	} {
 		bad := good

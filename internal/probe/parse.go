@@ -102,10 +102,11 @@ func (f *File) known() bool {
 		return path.IsAbs(f.Path) && *f == File{Path: f.Path, Type: Missing}
 	}
 	_, notHex := hex.DecodeString(f.SHA256)
-	_, notTime := time.Parse(bornForm, f.Born)
+	_, notTime := time.Parse(timeForm, f.Born)
+	_, notModified := time.Parse(timeForm, f.Modified)
 	regular := len(f.SHA256) == 64 && notHex == nil
 	return path.IsAbs(f.Path) && slices.Contains(tree.Types, f.Type) && f.Type != tree.Mount && f.Mode <= 0o7777 && f.Inode != 0 &&
-		(f.Type == tree.File && regular || f.Type != tree.File && f.SHA256 == "" && f.Size == 0) && (f.Born == "" || notTime == nil)
+		(f.Type == tree.File && regular || f.Type != tree.File && f.SHA256 == "" && f.Size == 0) && (f.Born == "" || notTime == nil) && notModified == nil
 }
 
 // ParseMachines reads what the program printed for MachinesArgs; see ParseVersion.
