@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -371,12 +372,16 @@ func or[T comparable](v, otherwise T) T {
 
 // CacheDir is Parity's cache folder: $PARITY_CACHE, else parity below $XDG_CACHE_HOME or ~/.cache.
 func CacheDir() (string, error) {
-	if dir := os.Getenv("PARITY_CACHE"); dir != "" {
-		return filepath.Abs(dir)
+	dir := os.Getenv("PARITY_CACHE")
+	if dir == "" {
+		own, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("no cache folder: %w: set PARITY_CACHE to one", err)
+		}
+		dir = filepath.Join(own, "parity")
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no cache folder: %w: set PARITY_CACHE to one", err)
+	if strings.Contains(dir, ":") { // programs in it are found by PATH
+		return "", fmt.Errorf("the cache folder %q: a colon is in its path, which divides folders in PATH: set PARITY_CACHE to another one", dir)
 	}
-	return filepath.Join(dir, "parity"), nil
+	return filepath.Abs(dir)
 }

@@ -363,3 +363,10 @@ func TestEarlySignalEndsTheLab(t *testing.T) {
 		cancel()
 	}
 }
+
+func TestACacheFolderWithAColonIsRefused(t *testing.T) {
+	t.Setenv("PARITY_CACHE", "/tmp/a:b")
+	if dir, err := CacheDir(); err == nil || !strings.Contains(err.Error(), "/tmp/a:b") {
+		t.Errorf("got %q, %v", dir, err)
+	}
+}
