@@ -3,6 +3,7 @@ package cases
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,7 +41,11 @@ type Bench struct {
 	// Served tells how often the external provider's runtime was asked for; nil for the built-in provider.
 	Served func() int
 
+	// Here is MicroSandbox on this machine, as the subject finds it in its environment, where the workspaces are to be elsewhere; else nil.
+	Here *msb.Client
+
 	dir    string // the case's folder
+	carry  func(ctx context.Context, file string) (there string, err error)
 	timed  func(string) func()
 	loaded bool     // Image is in MicroSandbox's store
 	asked  []string // the ids of the workspaces that the subject was asked to bring up
@@ -50,6 +55,18 @@ type Bench struct {
 type Surroundings struct {
 	Environ []string // further entries of its environment, KEY=VALUE
 	Path    []string // folders of programs that come before those of this machine
+
+	Elsewhere *Elsewhere // the machine on which the workspaces are to be; nil is this one
+}
+
+// Elsewhere is another machine on which the subject is to make its workspaces.
+type Elsewhere struct {
+	MSB    string     // a program of this machine that runs msb there
+	Source string     // the SOURCE of a provider that brings workspaces there
+	Served func() int // tells how often that provider's runtime was asked for
+
+	// Carry brings a file there, for msb to read, and says where it is then.
+	Carry func(ctx context.Context, file string) (there string, err error)
 }
 
 // NewLink makes the link of a case in the lab's network and registers its removal.
@@ -67,6 +84,12 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundings, c *Cleanup) (*Bench, error) {
 	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID, dir: dir, timed: r.Timed}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
+	b.carry = func(_ context.Context, file string) (string, error) { return file, nil }
+	if around.Elsewhere != nil {
+		there := *b.MSB
+		there.Path = around.Elsewhere.MSB
+		b.Here, b.MSB, b.carry = b.MSB, &there, around.Elsewhere.Carry
+	}
 	for _, folder := range []string{b.Workspaces, b.MSB.Home} {
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return nil, err
@@ -82,11 +105,15 @@ func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundin
 	if b.Subject.Home, err = b.NewHome("h"); err != nil {
 		return nil, err
 	}
+	if around.Elsewhere != nil {
+		b.Source, b.Served = around.Elsewhere.Source, around.Elsewhere.Served
+		return b, nil
+	}
 	b.Source, b.Served, err = e.source(provider, dir, c)
 	return b, err
 }
 
-// LoadImage builds the plain image and puts it into MicroSandbox's store, if it is not there.
+// LoadImage builds the plain image and puts it into MicroSandbox's store, if it is not there; where that is elsewhere, into this machine's too.
 func (b *Bench) LoadImage(ctx context.Context) error {
 	if b.loaded {
 		return nil
@@ -101,8 +128,17 @@ func (b *Bench) LoadImage(ctx context.Context) error {
 		return err
 	}
 	done()
-	if err := b.MSB.Load(ctx, archive); err != nil {
+	there, err := b.carry(ctx, archive)
+	if err != nil {
 		return err
+	}
+	if err := b.MSB.Load(ctx, there); err != nil {
+		return err
+	}
+	if b.Here != nil { // so that a subject that makes the workspace here can, and is found out
+		if err := b.Here.Load(ctx, archive); err != nil {
+			return err
+		}
 	}
 	b.loaded = true
 	return os.Remove(archive)
@@ -122,7 +158,7 @@ func (b *Bench) NewHome(name string) (subject.Home, error) {
 
 // Up writes the folder of the workspace o.ID and has the subject bring the workspace up. The provider must have been added.
 func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, error) {
-	dir, err := b.workspaceDir(o.ID)
+	dir, err := b.Folder(o.ID)
 	if err != nil {
 		return subject.UpResult{}, err
 	}
@@ -133,8 +169,8 @@ func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, 
 	return b.Subject.Up(ctx, o)
 }
 
-// workspaceDir writes the folder of a workspace.
-func (b *Bench) workspaceDir(id string) (string, error) {
+// Folder writes the folder of a workspace, and gives its path.
+func (b *Bench) Folder(id string) (string, error) {
 	dir := filepath.Join(b.Workspaces, id)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -191,20 +227,25 @@ func (b *Bench) removeAll(ctx context.Context) error {
 	for _, id := range b.asked { // and not those of its list, which may be what is broken
 		_ = b.Subject.Delete(ctx, id, true) // what it leaves is found below
 	}
-	left, err := b.MSB.List(ctx)
+	err := removeLeft(ctx, b.MSB)
+	if b.Here != nil {
+		err = errors.Join(err, removeLeft(ctx, b.Here))
+	}
+	return err
+}
+
+// removeLeft removes every sandbox. That there was one is an error.
+func removeLeft(ctx context.Context, m *msb.Client) error {
+	left, err := m.List(ctx)
 	if err != nil {
 		return err
 	}
+	var names []string
 	for _, box := range left {
-		if rmErr := b.MSB.Remove(ctx, box.Name); rmErr != nil && err == nil {
-			err = rmErr
-		}
+		names = append(names, box.Name)
+		err = errors.Join(err, m.Remove(ctx, box.Name))
 	}
 	if len(left) > 0 && err == nil {
-		names := make([]string, len(left))
-		for i, box := range left {
-			names[i] = box.Name
-		}
 		err = fmt.Errorf("after its workspaces were deleted, the subject left %s: %s; now removed", report.Count(len(left), "sandbox"), strings.Join(names, ", "))
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/panics"
 
 	"dagger/parity/fixtures/docker"
+	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/report"
 )
@@ -22,6 +23,7 @@ type Env struct {
 	RunID   string
 	Scratch string   // an empty folder, on a file system with user xattrs
 	MSB     string   // the msb executable
+	StandIn bool     // that is the stand-in for msb
 	Subject []string // the workspace CLI and its first arguments
 	Probe   string   // the probe program for guests
 	Emit    func(report.Event)
@@ -37,6 +39,7 @@ type Env struct {
 type Docker struct {
 	Programs docker.Programs // of an engine of a case's own; empty: no case has one
 	Host     string          // an existing engine, as DOCKER_HOST has it; empty: one of a case's own
+	Remote   remote.Root     // the folder with the root of a remote machine, which runs in an engine of a case's own
 }
 
 // Within is a deadline of a case, as patience has it.

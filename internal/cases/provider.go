@@ -15,7 +15,6 @@ import (
 // External is an external provider as the cases of a lab add it: its runtime is served to the subject from the lab itself.
 type External struct {
 	Manifest string // a file, the provider.yaml
-	URL      string // where the manifest has the runtime
 	Runtime  string // a file, the runtime
 }
 

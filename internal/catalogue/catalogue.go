@@ -96,6 +96,10 @@ func New(contract []Check) Catalogue {
 			})
 		}
 	}
+	all = append(all, Case{
+		Scenario: "remote-agent", Provider: External, Name: "delivery", Weight: 5, Checks: remoteAgentChecks(),
+		Promise: "A remote agent downloads a runtime once, verifies it, and reuses it when its source is gone.",
+	})
 	return append(all, Comparisons(all)...)
 }
 
@@ -159,14 +163,14 @@ func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 	if len(wanted) == 0 {
 		return nil, fmt.Errorf("no provider is named; known are %s, %s", strings.Join(providers, ", "), Both)
 	}
-	first := Builtin
-	if !wanted[first] {
-		first = External
+	asked := func(one Case) bool { return (scenario == All || one.Scenario == scenario) && wanted[one.Provider] }
+	first := slices.IndexFunc(c, asked)
+	if first < 0 {
+		return nil, fmt.Errorf("%s has no case of the provider %s: it is about the other one", scenario, strings.Join(given, ", "))
 	}
 	var selected []Case
 	for _, one := range c {
-		mine := scenario == All || one.Scenario == scenario || one.Scenario == contractScenario && one.Provider == first
-		if mine && wanted[one.Provider] {
+		if asked(one) || one.Scenario == contractScenario && one.Provider == c[first].Provider {
 			selected = append(selected, one)
 		}
 	}

@@ -98,7 +98,8 @@ func TestSelect(t *testing.T) {
 		{"all", "both", "contract/builtin/cli contract/external/cli" +
 			" egress/builtin/public egress/builtin/deny egress/external/public egress/external/deny" +
 			" image-parity/builtin/registry image-parity/builtin/docker image-parity/builtin/feature" +
-			" image-parity/external/registry image-parity/external/docker image-parity/external/feature parity/egress parity/image-parity"},
+			" image-parity/external/registry image-parity/external/docker image-parity/external/feature remote-agent/external/delivery parity/egress parity/image-parity"},
+		{"remote-agent", "both", "contract/external/cli remote-agent/external/delivery"},
 	} {
 		got, err := catalogue().Select(test.scenario, []string{test.provider})
 		if err != nil || strings.Join(ids(got), " ") != test.want {
@@ -145,11 +146,12 @@ func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 		providers []string
 		want      string
 	}{
-		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress, image-parity`},
-		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress, image-parity`},
-		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress, image-parity`},
+		{"egres", []string{"builtin"}, `unknown scenario "egres"; known are all, contract, egress, image-parity, remote-agent`},
+		{"", []string{"builtin"}, `unknown scenario ""; known are all, contract, egress, image-parity, remote-agent`},
+		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress, image-parity, remote-agent`},
 		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external, both`},
 		{"egress", []string{""}, `unknown provider ""; known are builtin, external, both`},
+		{"remote-agent", []string{"builtin"}, `remote-agent has no case of the provider builtin: it is about the other one`},
 		{"egress", nil, `no provider is named; known are builtin, external, both`},
 	} {
 		got, err := catalogue().Select(test.scenario, test.providers)

@@ -318,7 +318,8 @@ func TestListPrintsTheCatalogue(t *testing.T) {
 	want := []string{
 		"contract/builtin/cli", "contract/external/cli", "egress/builtin/public", "egress/builtin/deny", "egress/external/public",
 		"egress/external/deny", "image-parity/builtin/registry", "image-parity/builtin/docker", "image-parity/builtin/feature",
-		"image-parity/external/registry", "image-parity/external/docker", "image-parity/external/feature", "parity/egress", "parity/image-parity",
+		"image-parity/external/registry", "image-parity/external/docker", "image-parity/external/feature",
+		"remote-agent/external/delivery", "parity/egress", "parity/image-parity",
 	}
 	for _, id := range want {
 		if !strings.Contains(res.stdout, id+"\n") {

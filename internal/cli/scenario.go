@@ -17,7 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/imageparity"
+	"dagger/parity/internal/cases/remoteagent"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -47,6 +49,7 @@ var scenarioShort = map[string]string{
 	"contract":     "Check that the subject's command line keeps its contract",
 	"egress":       "Prove that public TCP works by default and that denied TCP is refused, also after a restart and a recreation",
 	"image-parity": "Prove that an image of a registry, one that only Docker has, and a Dockerfile with a Feature arrive in the guest whole",
+	"remote-agent": "Prove that a remote agent downloads a runtime once, verifies it, and reuses it when its source is gone",
 	catalogue.All:  "Run every scenario",
 }
 
@@ -90,7 +93,11 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.IntVar(&f.labs, "labs", 0, "labs side by side (default one for each processor, as cases and memory allow)")
 	flags.IntVar(&f.memory, "memory", 0, "memory of each emulated machine in MiB (default 4096)")
 	flags.IntVar(&f.disk, "disk", 0, "scratch disk of each emulated machine in GiB; it is sparse (default 16)")
-	flags.DurationVar(&f.timeout, "timeout", time.Hour, "deadline for the whole run")
+	suite := time.Hour
+	if scenario == catalogue.All {
+		suite = 2 * time.Hour
+	}
+	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run; each case has one of its own, of "+cases.Deadline.String())
 	return c
 }
 
@@ -112,6 +119,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		return usageErrorf("--microsandbox-sha256 goes with --microsandbox: the pinned MicroSandbox has a hash of its own")
 	}
 	f.tools.Docker = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == imageparity.Scenario })
+	f.tools.Remote = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == remoteagent.Scenario })
 	if f.tools.DockerHost != "" && !f.tools.Docker {
 		return usageErrorf("--docker-host goes with the scenarios %s and %s: no other has a Docker Engine", imageparity.Scenario, catalogue.All)
 	}

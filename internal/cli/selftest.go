@@ -56,7 +56,7 @@ environment lacks something.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.report, "report", "parity-selftest", "folder for report.json, junit.xml and summary.md, and below it a report of each run with a fault")
-	flags.StringVar(&f.only, "only", "", "run only the faults whose name holds this text")
+	flags.StringVar(&f.only, "only", "", "run only the rows whose name, FAULT/SCENARIO, holds this text")
 	flags.IntVar(&f.repeat, "repeat", 20, "how often the cases run without a fault; with --only they do not, unless it is given")
 	flags.IntVar(&f.parallel, "parallel", 0, "runs side by side (default one for each processor)")
 	flags.BoolVar(&f.real, "real", false, "run a handful of the faults on real microVMs instead of the stand-in")
@@ -81,7 +81,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	case err != nil:
 		return usageErrorf("%w", err)
 	case len(selection.Rows) == 0:
-		return usageErrorf("--only %q: no fault's name holds it; docs/faults.md lists them", f.only)
+		return usageErrorf("--only %q: no row's name, FAULT/SCENARIO, holds it; docs/faults.md lists them", f.only)
 	case !fault.On(""):
 		return usageErrorf("%s is set: the self-test sets it itself", fault.Env)
 	}
@@ -105,7 +105,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
 	defer p.Close()
 	cleanBefore(cache, place, p)
-	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real, External: true, Docker: true, Folder: place.Path()})
+	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real, External: true, Docker: true, Remote: true, Folder: place.Path()})
 	if err != nil {
 		return err
 	}

@@ -99,13 +99,17 @@ const (
 
 	AgentHere                 Fault = "agent-here"
 	AgentNotDownloaded        Fault = "agent-not-downloaded"
+	RuntimeDownloadedTwice    Fault = "runtime-downloaded-twice"
 	RuntimeDownloadedAgain    Fault = "runtime-downloaded-again"
+	RuntimeElsewhere          Fault = "runtime-elsewhere"
+	RuntimeCopied             Fault = "runtime-copied"
 	RuntimeReplaced           Fault = "runtime-replaced"
 	RuntimeModeLost           Fault = "runtime-mode-lost"
 	RuntimeFromCache          Fault = "runtime-from-cache"
 	RuntimeExecutedUnverified Fault = "runtime-executed-unverified"
 	ChecksumUnchecked         Fault = "checksum-unchecked"
 	ChecksumUnnamed           Fault = "checksum-unnamed"
+	ChecksumIgnored           Fault = "checksum-ignored"
 )
 
 // The faults of the agent in a guest. Catalogue describes each.
@@ -142,6 +146,20 @@ const (
 	DockerRefuses       Fault = "docker-refuses"
 	DockerDies          Fault = "docker-dies"
 	DockerHasImage      Fault = "docker-has-image"
+
+	RemoteFails          Fault = "remote-fails"
+	RemoteWithoutCA      Fault = "remote-without-ca"
+	RemoteWithoutKVM     Fault = "remote-without-kvm"
+	RemoteWithoutRoom    Fault = "remote-without-room"
+	RemoteCannotDownload Fault = "remote-cannot-download"
+	RemoteDies           Fault = "remote-dies"
+	RemoteCacheStays     Fault = "remote-cache-stays"
+	ArtifactsFail        Fault = "artifacts-fail"
+	ArtifactsDie         Fault = "artifacts-die"
+	RuntimeStaysOnline   Fault = "runtime-stays-online"
+	MachineBeside        Fault = "machine-beside"
+	MachineLeftBehind    Fault = "machine-left-behind"
+	TamperedLeavesNoMark Fault = "tampered-leaves-no-mark"
 )
 
 // The faults of the step. Catalogue describes each.
@@ -245,6 +263,9 @@ func Catalogue() []Entry {
 
 		{AgentHere, Reference, "The agent of a remote machine is put on this one, and runs here."},
 		{AgentNotDownloaded, Reference, "The agent is sent to a remote machine, and its URL is not asked."},
+		{RuntimeDownloadedTwice, Reference, "A runtime is asked for on a remote machine once more than it needs to be."},
+		{RuntimeElsewhere, Reference, "A runtime is put into another folder of the remote machine than the workspace's."},
+		{RuntimeCopied, Reference, "A copy of the workspace's runtime is run on the remote machine, and not that one."},
 		{RuntimeDownloadedAgain, Reference, "A runtime that a remote machine has is asked for once more when its workspace is started."},
 		{RuntimeReplaced, Reference, "A runtime that a remote machine has is written anew when its workspace is started."},
 		{RuntimeModeLost, Reference, "A runtime that a remote machine has gets another mode when its workspace is started."},
@@ -252,6 +273,7 @@ func Catalogue() []Entry {
 		{RuntimeExecutedUnverified, Reference, "A runtime with another checksum is run on a remote machine before it is refused."},
 		{ChecksumUnchecked, Reference, "A runtime with another checksum is taken on a remote machine."},
 		{ChecksumUnnamed, Reference, "A runtime with another checksum is refused on a remote machine, and the error does not say why."},
+		{ChecksumIgnored, Reference, "An up whose runtime has another checksum says that it succeeded, though there is no machine."},
 
 		{SSHDeadBefore, Agent, "The SSH session dies before the request that must be denied."},
 		{SSHDeadDuring, Agent, "The SSH session dies during the request of the workspace under test."},
@@ -283,6 +305,19 @@ func Catalogue() []Entry {
 		{DockerRefuses, Fixture, "The Docker Engine takes no image."},
 		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
 		{DockerHasImage, Fixture, "An image that is pushed to the registry turns up in the Docker Engine too."},
+		{RemoteFails, Fixture, "The remote machine cannot be started."},
+		{RemoteWithoutCA, Fixture, "The remote machine's CA bundle lacks the CA of the server that it is tried with."},
+		{RemoteWithoutKVM, Fixture, "The remote machine has no KVM."},
+		{RemoteWithoutRoom, Fixture, "The remote machine's disk is full."},
+		{RemoteCannotDownload, Fixture, "The remote machine can download nothing."},
+		{RemoteDies, Fixture, "The remote machine is gone once the source of the runtime is."},
+		{RemoteCacheStays, Fixture, "The download cache on the remote machine cannot be removed."},
+		{ArtifactsFail, Fixture, "The servers of the agent and the runtime cannot listen."},
+		{ArtifactsDie, Fixture, "The runtime's server is gone before a workspace is made."},
+		{RuntimeStaysOnline, Fixture, "The runtime's server goes on serving when it is to be offline."},
+		{MachineBeside, Fixture, "A sandbox runs on this side beside the remote machine's."},
+		{MachineLeftBehind, Fixture, "A sandbox is on the remote machine after an up that failed."},
+		{TamperedLeavesNoMark, Fixture, "The changed runtime leaves no mark when it is run."},
 
 		{CaseSkipped, Step, "The last case is skipped without a word."},
 		{CaseTwice, Step, "Each case is reported twice."},

@@ -3,6 +3,7 @@
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -23,6 +24,17 @@ func Environ() []string {
 		return nil
 	}
 	return []string{Env + "=" + string(Asked())}
+}
+
+// ErrAsked is what a fixture fails with that was told to.
+var ErrAsked = errors.New("it was told to fail (" + Env + ")")
+
+// Failing is ErrAsked when this process was asked for the fault, else nil.
+func Failing(f Fault) error {
+	if On(f) {
+		return ErrAsked
+	}
+	return nil
 }
 
 // On tells whether this process was asked for the fault.

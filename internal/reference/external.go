@@ -113,7 +113,7 @@ func (e *external) runtime(ctx context.Context) (driver.Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; `workspace up` brings it here again", err)
 	}
-	e.running, err = runtimeclient.Start(ctx, runtimeclient.Command{Path: path, Args: e.args, Env: e.env, Log: e.log})
+	e.running, err = runtimeclient.Start(ctx, runtimeclient.Command{Path: copied(path), Args: e.args, Env: e.env, Log: e.log})
 	if err != nil {
 		return nil, err
 	}

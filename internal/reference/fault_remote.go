@@ -34,6 +34,12 @@ func misbehavingInstall(ctx context.Context, e *external) error {
 			return err
 		}
 	}
+	switch {
+	case fault.On(fault.RuntimeElsewhere):
+		e.store.Dir = filepath.Join(filepath.Dir(e.store.Dir), "elsewhere")
+	case fault.On(fault.RuntimeDownloadedTwice):
+		_, _ = binaries.Download{}.Get(ctx, e.binary.URL)
+	}
 	err := e.install(ctx)
 	var sum *binaries.ChecksumError
 	switch {
@@ -66,6 +72,22 @@ func misbehaveAgain(ctx context.Context, e *external, installed string) error {
 		return os.Chmod(installed, 0o700)
 	}
 	return nil
+}
+
+// copied is the path of a copy of the runtime, if the fault asks for one.
+func copied(path string) string {
+	if !fault.On(fault.RuntimeCopied) {
+		return path
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return path
+	}
+	other := filepath.Join(os.TempDir(), "parity-copy")
+	if err := errors.Join(os.WriteFile(other+".new", content, 0o755), os.Rename(other+".new", other)); err != nil {
+		return path
+	}
+	return other
 }
 
 // useCache has what was downloaded run in place of what is installed.

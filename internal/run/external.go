@@ -17,7 +17,6 @@ import (
 // External is the external provider of a run: its manifest and its runtime, on this machine.
 type External struct {
 	Manifest string // a file
-	URL      string // where the manifest has the runtime
 	Runtime  string // a file
 	Head     report.External
 }
@@ -53,7 +52,7 @@ const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 // findExternal finds the external provider: the one that the source leads to (a file, a folder or a URL of a provider.yaml), else the
 // reference one. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
 func findExternal(ctx context.Context, source, runtimePath, folder string) (External, error) {
-	e := External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath, URL: referenceURL}
+	e := External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath}
 	if source == "" {
 		sum, err := checkProgram(runtimePath)
 		if err != nil {
@@ -72,9 +71,6 @@ func findExternal(ctx context.Context, source, runtimePath, folder string) (Exte
 	if err != nil {
 		return fail(err)
 	}
-	if !m.Agent.Local {
-		return fail(errors.New("agent.local: expected true; a remote agent is not there yet"))
-	}
 	if _, known := m.Options[blockEgress]; !known {
 		return fail(fmt.Errorf("options: expected %s, with which the cases deny egress; add it to the manifest", blockEgress))
 	}
@@ -89,6 +85,6 @@ func findExternal(ctx context.Context, source, runtimePath, folder string) (Exte
 	if _, err := checkProgram(e.Runtime); err != nil {
 		return fail(err)
 	}
-	e.URL, e.Head = b.URL, report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
+	e.Head = report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
 	return e, os.WriteFile(e.Manifest, m.Source, 0o644)
 }

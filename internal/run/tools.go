@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"dagger/parity/fixtures/docker"
+	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
@@ -75,6 +76,7 @@ type ToolOptions struct {
 	Folder         string // an existing folder for what is made for it
 
 	Docker     bool   // the run has cases with a Docker Engine
+	Remote     bool   // the run has cases with a remote machine, in an engine of their own
 	DockerHost string // an existing one, as DOCKER_HOST has it; empty means engines of the cases' own
 }
 
@@ -123,12 +125,19 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
 	}
-	if o.Docker {
+	if o.Docker || o.Remote {
 		programs := docker.ProgramsIn(o.Cache)
 		if err := programs.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
 		t.Docker = cases.Docker{Programs: programs, Host: o.DockerHost}
+	}
+	if o.Remote {
+		root := remote.RootIn(o.Cache)
+		if err := root.Check(); err != nil {
+			return t, fmt.Errorf("%w: %w", ErrTool, err)
+		}
+		t.Docker.Remote = root
 	}
 	if o.External {
 		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
@@ -190,10 +199,10 @@ func (t Tools) stepArgv(runID string) []string {
 		argv = append(argv, "--standin")
 	}
 	if t.External != nil {
-		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-url", t.External.URL, "--external-runtime", t.External.Runtime)
+		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-runtime", t.External.Runtime)
 	}
 	if t.Docker.Programs != "" {
-		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host)
+		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host, "--remote-root", string(t.Docker.Remote))
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)

@@ -65,12 +65,15 @@ const (
 	fromRegistry = "image-parity/builtin/" + catalogue.ImageRegistry
 	fromDocker   = "image-parity/builtin/" + catalogue.ImageDocker
 	withFeature  = "image-parity/builtin/" + catalogue.ImageFeature
+
+	delivery = "remote-agent/external/delivery"
 )
 
 const (
 	created   = catalogue.Created
 	restarted = catalogue.Restarted
 	recreated = catalogue.Recreated
+	tampered  = catalogue.Tampered
 )
 
 // breaks is a row of one fault.
@@ -315,6 +318,35 @@ func rows() []Row {
 		breaks(fault.ImageLongNameCut, fails(fromDocker, created, "tree")),
 		breaks(fault.ImageWhiteoutIgnored, fails(fromRegistry, created, "tree")),
 		breaks(fault.ImageOpaqueIgnored, fails(fromRegistry, created, "tree")),
+
+		alone(breaks(fault.DockerFails, unclear(delivery, "", "fixture/docker"))),
+		alone(breaks(fault.RemoteFails, unclear(delivery, "", "fixture/remote"))),
+		alone(breaks(fault.ArtifactsFail, unclear(delivery, "", "fixture/artifacts"))),
+		alone(breaks(fault.RemoteWithoutCA, unclear(delivery, "", "remote/tls"))),
+		alone(breaks(fault.RemoteWithoutKVM, unclear(delivery, "", "remote/kvm"))),
+		alone(breaks(fault.RemoteWithoutRoom, unclear(delivery, "", "remote/disk"))),
+		alone(breaks(fault.RemoteCannotDownload, unclear(delivery, "", "remote/download"))),
+		alone(breaks(fault.LoadFails, unclear(delivery, "", "fixture/image"))),
+		alone(breaks(fault.ArtifactsDie, unclear(delivery, created, "workspace/up"))),
+		alone(breaks(fault.AgentHere, fails(delivery, created, "identity/state"))),
+		alone(breaks(fault.AgentNotDownloaded, fails(delivery, created, "agent/delivered"))),
+		alone(breaks(fault.RuntimeElsewhere, fails(delivery, created, "binary/whole"), problem(delivery))), // nor does delete find it
+		alone(breaks(fault.MachineBeside, fails(delivery, created, "place"))),
+		alone(breaks(fault.RuntimeCopied, unclear(delivery, created, "runtime/runs"))),
+		alone(breaks(fault.RemoteCacheStays, unclear(delivery, restarted, "cache/removed"))),
+		alone(breaks(fault.RuntimeStaysOnline, unclear(delivery, restarted, "runtime/offline"))),
+		alone(breaks(fault.RemoteDies, unclear(delivery, restarted, "workspace/stop"), problem(delivery))),
+		alone(breaks(fault.RuntimeDownloadedTwice, fails(delivery, created, "runtime/once"))),
+		alone(breaks(fault.RuntimeDownloadedAgain, fails(delivery, restarted, "runtime/unasked"))),
+		alone(breaks(fault.RuntimeReplaced, fails(delivery, restarted, "binary/same"))),
+		alone(breaks(fault.RuntimeModeLost, fails(delivery, restarted, "binary/same"))),
+		alone(breaks(fault.RuntimeFromCache, fails(delivery, restarted, "workspace/up"))),
+		alone(breaks(fault.TamperedLeavesNoMark, unclear(delivery, tampered, "mark"))),
+		alone(breaks(fault.ChecksumUnchecked, fails(delivery, tampered, "up/checksum"))),
+		alone(breaks(fault.ChecksumIgnored, fails(delivery, tampered, "up/refused"))),
+		alone(breaks(fault.ChecksumUnnamed, fails(delivery, tampered, "up/checksum"))),
+		alone(breaks(fault.RuntimeExecutedUnverified, fails(delivery, tampered, "unexecuted"))),
+		alone(breaks(fault.MachineLeftBehind, fails(delivery, tampered, "no-machine"))),
 
 		alone(breaks(fault.CaseSkipped, problem(deny))),
 		alone(unsound(fault.CaseTwice)),

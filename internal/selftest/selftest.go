@@ -18,6 +18,7 @@ import (
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/imageparity"
+	"dagger/parity/internal/cases/remoteagent"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/progress"
@@ -45,9 +46,9 @@ func OnReal() Selection {
 	return Selection{Rows: slices.DeleteFunc(rows(), func(r Row) bool { return !r.Real }), Real: true}
 }
 
-// Only keeps the rows whose fault's name holds the text.
+// Only keeps the rows whose name holds the text.
 func (s Selection) Only(text string) Selection {
-	s.Rows = slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return !strings.Contains(string(r.Fault), text) })
+	s.Rows = slices.DeleteFunc(slices.Clone(s.Rows), func(r Row) bool { return !strings.Contains(r.Name(), text) })
 	s.Whole = false
 	return s
 }
@@ -84,8 +85,8 @@ func (s Selection) Cases() []catalogue.Case {
 		add(wholePlan, promise, catalogue.Check{Name: "no gap", Sentence: promise})
 	}
 	if s.Repeat > 0 {
-		promise := fmt.Sprintf("Without a fault every case passes, %d times in a row; those of image-parity %s.", s.Repeat,
-			report.Count((s.Repeat+imagesEvery-1)/imagesEvery, "time"))
+		promise := fmt.Sprintf("Without a fault every case passes, %d times in a row; those with a Docker Engine %s.", s.Repeat,
+			report.Count((s.Repeat+engineEvery-1)/engineEvery, "time"))
 		add(Row{}.Name(), promise, catalogue.Check{Name: nothingElse, Sentence: promise})
 	}
 	for _, row := range s.Rows {
@@ -139,16 +140,20 @@ func judgeGaps(plan []Row) cases.Finding {
 	return cases.Passed("none")
 }
 
-// imagesEvery is in which of the runs without a fault the cases of image-parity run: each has a Docker Engine of its own, which takes its
-// time.
-const imagesEvery = 10
+// engineEvery is in which of the runs without a fault the cases of image-parity and remote-agent run: each has a Docker Engine of its own,
+// which takes its time.
+const engineEvery = 10
+
+func hasEngine(c catalogue.Case) bool {
+	return c.Scenario == imageparity.Scenario || c.Scenario == remoteagent.Scenario
+}
 
 // clean runs every case without a fault, again and again.
 func (o Options) clean(ctx context.Context, repeat int) cases.Finding {
 	for i := range repeat {
 		var chosen []string
 		for _, c := range step.Catalogue() {
-			if c.Scenario != catalogue.Parity && (c.Scenario != imageparity.Scenario || i%imagesEvery == 0) {
+			if c.Scenario != catalogue.Parity && (!hasEngine(c) || i%engineEvery == 0) {
 				chosen = append(chosen, c.ID())
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"dagger/parity/internal/cases/contract"
 	"dagger/parity/internal/cases/egress"
 	"dagger/parity/internal/cases/imageparity"
+	"dagger/parity/internal/cases/remoteagent"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -32,6 +33,7 @@ var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report
 	contract.Scenario:    contract.Run,
 	egress.Scenario:      egress.Run,
 	imageparity.Scenario: imageparity.Run,
+	remoteagent.Scenario: remoteagent.Run,
 }
 
 // Options say what a step runs, with what.
@@ -74,7 +76,10 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
-	env := cases.Env{RunID: o.RunID, Scratch: scratch, MSB: o.MSB, Subject: o.Subject, Probe: o.Probe, Emit: events, External: o.External, Docker: o.Docker, Patience: o.Patience}
+	env := cases.Env{
+		RunID: o.RunID, Scratch: scratch, MSB: o.MSB, StandIn: o.StandIn, Subject: o.Subject, Probe: o.Probe, Emit: events,
+		External: o.External, Docker: o.Docker, Patience: o.Patience,
+	}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break

@@ -72,7 +72,7 @@ func (s *scenario) publish() cases.Finding {
 		case s.name == catalogue.ImageRegistry:
 			put = push
 		case fault.On(fault.DockerRefuses):
-			return errFault
+			return fault.ErrAsked
 		}
 		return errors.Join(put(ctx, s.ref, img), s.misbehaveAfter(ctx, img))
 	})

@@ -2,7 +2,6 @@ package imageparity
 
 import (
 	"context"
-	"errors"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -10,17 +9,6 @@ import (
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 )
-
-// errFault is what a fixture fails with that was told to.
-var errFault = errors.New("it was told to fail (" + fault.Env + ")")
-
-// failing is the error of a fixture that the fault has fail.
-func failing(f fault.Fault) error {
-	if fault.On(f) {
-		return errFault
-	}
-	return nil
-}
 
 // misbehaveBefore does to the fixtures what the fault asks for, before the image is published.
 func (s *scenario) misbehaveBefore() {

@@ -69,7 +69,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 	s.MakeLink(c)
 	s.Check("", "fixture/registry", func() cases.Finding {
-		err := failing(fault.RegistryFails)
+		err := fault.Failing(fault.RegistryFails)
 		if err == nil {
 			s.registry, err = registry.Start(registry.Options{Dir: filepath.Join(dir, "r")})
 		}
@@ -85,7 +85,7 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 	s.Check("", "fixture/docker", func() cases.Finding {
 		defer s.Timed("Docker start")()
 		err := s.Bounded(engineDeadline, func(ctx context.Context) (err error) {
-			if err = failing(fault.DockerFails); err == nil {
+			if err = fault.Failing(fault.DockerFails); err == nil {
 				s.engine, err = docker.Start(ctx, docker.Options{
 					Host: s.Docker.Host, Dir: filepath.Join(dir, "d"), RunID: s.RunID, Programs: s.Docker.Programs,
 				})

@@ -77,7 +77,7 @@ func (w *Workspace) sameBoot(g *Guest, atStart probe.BootID, sandbox string) cas
 // BootOf gives the boot ID of a sandbox, to hold against the one that was read over SSH. MicroSandbox names a guest by its sandbox, so
 // one of that name is believed; one of another name, as a long one is cut, is asked for by MicroSandbox's own exec.
 func (w *Workspace) BootOf(sandbox string, overSSH probe.BootID) (id string, err error) {
-	if overSSH.Hostname == sandbox {
+	if overSSH.Hostname == sandbox && w.Bench.Here == nil {
 		return overSSH.BootID, nil
 	}
 	var own proc.Result

@@ -23,7 +23,9 @@ func (w *Workspace) up(o subject.UpOptions) cases.Finding {
 		return err
 	}
 	deadline := cmp.Or(w.UpTime, UpDeadline)
+	started := time.Now()
 	err := w.Bounded(deadline, up)
+	w.UpTook = time.Since(started)
 	if err == nil {
 		return cases.Passed("outcome success")
 	}

@@ -40,6 +40,9 @@ type Workspace struct {
 	// is not its failure.
 	Intact func(context.Context) error
 
+	// UpTook is how long the last up took that succeeded at once.
+	UpTook time.Duration
+
 	// What the earlier phases saw.
 	createdAt time.Time
 	bootIDs   []string

@@ -1,0 +1,342 @@
+// Package remoteagent is the scenario remote-agent: a remote agent downloads a runtime once, verifies it, and reuses the verified copy when
+// its source is gone.
+package remoteagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"dagger/parity/fixtures/artifacts"
+	"dagger/parity/fixtures/docker"
+	"dagger/parity/fixtures/remote"
+	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
+	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
+	"dagger/parity/internal/reference/manifest"
+	"dagger/parity/internal/report"
+	"dagger/parity/internal/subject"
+)
+
+// Scenario is the scenario's name in the catalogue.
+const Scenario = "remote-agent"
+
+// Deadlines of single steps, for an emulated lab on a busy machine.
+const (
+	upDeadline     = 8 * time.Minute // the agent and the runtime are downloaded, verified and started in it
+	engineDeadline = 4 * time.Minute
+	remoteDeadline = 10 * time.Minute // its image is loaded in it
+	imageDeadline  = 3 * time.Minute
+)
+
+// targetID is the workspace's id.
+const targetID = "target"
+
+// agentFile is the name under which a CLI looks for its agent below the agent's URL.
+const agentFile = "devsy-linux-amd64"
+
+// everywhere is what a server listens on that the remote reaches.
+var everywhere = netip.MustParseAddrPort("0.0.0.0:0")
+
+// scenario is the case under way.
+type scenario struct {
+	*workspace.Workspace
+	dir      string
+	engine   *docker.Engine
+	machine  *remote.Machine
+	served   *artifacts.Pair
+	agentSum string             // the SHA-256 of the agent that is served
+	asked    int                // how often this side has asked the runtime's server, since it is counted
+	manifest *manifest.Manifest // of the workspace's provider, as the subject was given it
+	binary   file               // the workspace's runtime on the remote, as it was delivered
+	holder   string             // the id of the process on the remote that holds that file open
+	tampered tampered
+	measured report.Performance
+}
+
+// Run runs the scenario's one case.
+func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
+	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
+		s := &scenario{
+			Workspace: &workspace.Workspace{Recorder: r, Env: env, Ctx: ctx, ID: targetID, Provider: plan.Provider, UpTime: upDeadline}, dir: dir,
+		}
+		s.Intact = s.fixturesIntact
+		s.prelude(c)
+		s.Phase(catalogue.Created, subject.UpOptions{}, s.delivered, func(*workspace.Guest) {
+			s.measured.FreshUp = s.UpTook
+			s.Measured(s.measured)
+			s.check(catalogue.Created, "runtime/runs", s.runs)
+		})
+		s.loseSource()
+		s.Phase(catalogue.Restarted, subject.UpOptions{}, s.reused, func(*workspace.Guest) {
+			s.measure()
+			s.check(catalogue.Restarted, "runtime/runs", s.runs)
+		})
+		s.check(catalogue.Restarted, "runtime/unasked", s.unasked)
+		s.tamper(c)
+	})
+}
+
+// warmProbes is how many commands are measured in the running workspace.
+const warmProbes = 3
+
+// measure measures the up that has just reused the runtime, and commands in the workspace. It is no check: what it needs was seen to work.
+func (s *scenario) measure() {
+	if s.Broken() {
+		return
+	}
+	s.measured.ReusedUp = s.UpTook
+	for range warmProbes {
+		started := time.Now()
+		err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
+			_, err := s.Bench.Subject.SSH(ctx, s.ID, "true", nil)
+			return err
+		})
+		if err != nil {
+			s.Problem("a command in the running workspace, to be measured: %v", err)
+			return
+		}
+		s.measured.WarmProbes = append(s.measured.WarmProbes, time.Since(started))
+	}
+	s.Measured(s.measured)
+}
+
+// prelude makes the fixtures and looks at the remote, and has the provider added.
+func (s *scenario) prelude(c *cases.Cleanup) {
+	s.Check("", "fixture/docker", func() cases.Finding {
+		defer s.Timed("Docker start")()
+		err := s.Bounded(engineDeadline, func(ctx context.Context) (err error) {
+			if err = fault.Failing(fault.DockerFails); err == nil {
+				s.engine, err = docker.Start(ctx, docker.Options{Dir: filepath.Join(s.dir, "d"), RunID: s.RunID, Programs: s.Docker.Programs})
+			}
+			return err
+		})
+		if err != nil {
+			return cases.Unclear("", err.Error(), "see `parity doctor`; scripts/setup installs the Docker Engine that the lab runs")
+		}
+		c.Add("the Docker Engine", s.engine.Close)
+		return cases.Passed(s.engine.Description())
+	})
+	s.Check("", "fixture/remote", func() cases.Finding { return s.startRemote(c) })
+	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
+	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again")
+	s.preflight("remote/kvm", s.kvm, "the lab must have KVM, see `parity doctor`")
+	s.preflight("remote/disk", s.disk, "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)")
+	s.preflight("remote/download", s.download, "run scripts/setup again: the remote is made of Debian's packages in Parity's cache")
+	s.Check("", "fixture/image", func() cases.Finding {
+		elsewhere := &cases.Elsewhere{MSB: s.machine.MSB(), Source: s.providerFile("provider"), Served: s.served.Runtime.Requests, Carry: s.carry}
+		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, s.dir, cases.Surroundings{Elsewhere: elsewhere}, c)
+		if err == nil {
+			s.Bench = b
+			err = s.Bounded(imageDeadline, b.LoadImage)
+		}
+		if err != nil {
+			return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk)")
+		}
+		return cases.Passed(b.Image)
+	})
+	s.AddProvider()
+	if fault.On(fault.ArtifactsDie) && !s.Broken() {
+		_ = s.served.Runtime.Close() // what lives on breaks no check
+	}
+}
+
+// preflight makes a check of what the remote must have before anything is asked of the subject.
+func (s *scenario) preflight(name string, look func(context.Context) (seen string, err error), next string) {
+	s.Check("", name, func() cases.Finding {
+		var seen string
+		err := s.Bounded(imageDeadline, func(ctx context.Context) (err error) {
+			seen, err = look(ctx)
+			return err
+		})
+		if err != nil {
+			return cases.Unclear("", err.Error(), next)
+		}
+		return cases.Passed(seen)
+	})
+}
+
+// startRemote makes the remote.
+func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
+	defer s.Timed("remote start")()
+	const next = "see `parity doctor`; scripts/setup gets the Debian packages that the remote is made of"
+	microSandbox, err := s.microSandbox()
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	err = s.Bounded(remoteDeadline, func(ctx context.Context) (err error) {
+		if err = fault.Failing(fault.RemoteFails); err == nil {
+			s.machine, err = remote.Start(ctx, remote.Options{
+				Engine: s.engine, RunID: s.RunID, Dir: filepath.Join(s.dir, "r"), Root: s.Docker.Remote, MicroSandbox: microSandbox,
+				Program: self, KVM: !s.StandIn, WithoutCA: fault.On(fault.RemoteWithoutCA), Environ: fault.Environ(),
+			})
+		}
+		if err != nil {
+			return err
+		}
+		c.Add("the remote", s.machine.Close)
+		return s.machine.Upload(ctx, s.Probe, s.probePath(), 0o755)
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	return cases.Passed(s.machine.Description())
+}
+
+// microSandbox gives the folder of MicroSandbox that the remote gets.
+func (s *scenario) microSandbox() (string, error) {
+	if !s.StandIn {
+		return filepath.Dir(filepath.Dir(s.MSB)), nil
+	}
+	folder := filepath.Join(s.dir, "standin")
+	if err := os.MkdirAll(filepath.Join(folder, "bin"), 0o755); err != nil {
+		return "", err
+	}
+	return folder, copyProgram(s.MSB, filepath.Join(folder, "bin", "msb")) // here it is a link, to what the remote does not have
+}
+
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// serve starts the servers of the agent and the runtime, and writes the manifest of a provider that brings workspaces to the remote.
+func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
+	const next = "run it again; the servers are the test's own"
+	agent, err := os.ReadFile(s.Subject[0]) // the agent of a workspace CLI is the CLI itself
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	s.agentSum = sumOf(agent)
+	runtime, err := os.ReadFile(s.External.Runtime)
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	if err = fault.Failing(fault.ArtifactsFail); err == nil {
+		s.served, err = artifacts.StartPair(
+			artifacts.File{Listen: everywhere, Name: agentFile, Content: agent}, artifacts.File{Listen: everywhere, Name: "runtime", Content: runtime})
+	}
+	if err != nil {
+		return cases.Unclear("", err.Error(), next)
+	}
+	c.Add("the artifact servers", func(context.Context) error { return s.served.Close() })
+	for _, one := range []*artifacts.Server{s.served.Agent, s.served.Runtime} {
+		if err := s.answers(one, http.StatusOK); err != nil {
+			return cases.Unclear("", err.Error(), next)
+		}
+		one.Clear()
+	}
+	if s.manifest, err = s.place("provider", manifest.Placement{RuntimeURL: s.url(s.served.Runtime)}); err != nil {
+		return cases.Unclear("", err.Error(), "see the external provider's manifest")
+	}
+	return cases.Passed(fmt.Sprintf("the agent at %s, the runtime at %s", s.url(s.served.Agent), s.url(s.served.Runtime)))
+}
+
+// url is where the remote reaches a server's file.
+func (s *scenario) url(one *artifacts.Server) string { return one.URLAt(s.machine.Gateway()) }
+
+// answers shows that a server answers a request from this side with a status. The request is counted.
+func (s *scenario) answers(one *artifacts.Server, want int) error {
+	return s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodHead, s.url(one), nil)
+		if err != nil {
+			return err
+		}
+		answer, err := direct.Do(request)
+		if err != nil {
+			return err
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			return fmt.Errorf("HEAD %s: expected %d, seen %s", s.url(one), want, answer.Status)
+		}
+		return nil
+	})
+}
+
+// providerFile is where the manifest of one of the case's providers is.
+func (s *scenario) providerFile(name string) string { return filepath.Join(s.dir, name+".yaml") }
+
+// place writes the external provider's manifest as that of a provider that brings workspaces to the remote.
+func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest, error) {
+	source, err := os.ReadFile(s.External.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	p.Exec, p.AgentURL = s.machine.Command(), strings.TrimSuffix(s.url(s.served.Agent), "/"+agentFile)
+	text, err := manifest.Place(source, p)
+	if err != nil {
+		return nil, err
+	}
+	m, err := manifest.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return m, os.WriteFile(s.providerFile(name), text, 0o644)
+}
+
+// carry brings a file to the remote.
+func (s *scenario) carry(ctx context.Context, file string) (string, error) {
+	there := filepath.Join("/tmp", filepath.Base(file))
+	return there, s.machine.Upload(ctx, file, there, 0o644)
+}
+
+// fixturesIntact says which of the fixtures that the subject works with is broken, if any.
+func (s *scenario) fixturesIntact(ctx context.Context) error {
+	if err := s.engine.Alive(ctx); err != nil {
+		return fmt.Errorf("the Docker Engine is broken: %w", err)
+	}
+	if err := s.machine.Alive(ctx); err != nil {
+		return fmt.Errorf("the remote is broken: %w", err)
+	}
+	for _, one := range append([]*artifacts.Server{s.served.Agent, s.served.Runtime}, s.tampered.servers()...) {
+		if err := s.listens(ctx, one); err != nil {
+			return fmt.Errorf("the server of %s is broken: %w", s.url(one), err)
+		}
+	}
+	if err := s.machine.Room(ctx, leastRoom); err != nil {
+		return fmt.Errorf("the remote's disk is full: %w", err)
+	}
+	return nil
+}
+
+// leastRoom is the room in KiB below which the remote cannot be expected to work.
+const leastRoom = 64 << 10
+
+// direct asks servers of this lab's, for which no proxy of the caller's is the way.
+var direct = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// listens shows that a server takes requests. It is not counted.
+func (s *scenario) listens(ctx context.Context, one *artifacts.Server) error {
+	address := "http://" + netip.AddrPortFrom(s.machine.Gateway(), one.Addr().Port()).String() + "/parity/requests"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := direct.Do(request)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
