@@ -552,6 +552,41 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 				}
 			}
 			return (*Parity).Registry(&parent, user, password)
+		case "RemoteAgent":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			var keepGoing bool
+			if inputArgs["keepGoing"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
+				}
+			}
+			return (*Parity).RemoteAgent(&parent, ctx, keepGoing)
+		case "RemoteMachine":
+			var parent Parity
+			err = json.Unmarshal(parentJSON, &parent)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
+			}
+			var authorizedKeys *dagger.File
+			if inputArgs["authorizedKeys"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["authorizedKeys"]), &authorizedKeys)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg authorizedKeys", err))
+				}
+			}
+			var hostKey *dagger.Secret
+			if inputArgs["hostKey"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["hostKey"]), &hostKey)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg hostKey", err))
+				}
+			}
+			return (*Parity).RemoteMachine(&parent, authorizedKeys, hostKey), nil
 		case "Step":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)

@@ -129,6 +129,19 @@ func (p *Parity) ImageParity(
 	return p.scenario(ctx, pipelines.Run{Scenario: "image-parity", Provider: string(provider), Only: only}, keepGoing)
 }
 
+// Prove that a remote agent downloads a runtime once, verifies it, and reuses it when its source is gone: with an external provider
+//
+// +check
+// +cache="session"
+func (p *Parity) RemoteAgent(
+	ctx context.Context,
+	// Give the report whatever the verdict: its assert fails then
+	// +optional
+	keepGoing bool,
+) (*Report, error) {
+	return p.scenario(ctx, pipelines.Run{Scenario: "remote-agent", Provider: string(ProviderExternal)}, keepGoing)
+}
+
 // Check that the workspace CLI speaks the command line that Parity drives
 //
 // +cache="session"
@@ -240,6 +253,18 @@ func (p *Parity) Artifacts(
 	runtime *dagger.File,
 ) *dagger.Service {
 	return p.pipelines().Artifacts(agent, runtime)
+}
+
+// A Debian machine with msb, curl and an SSH server on port 22, whose user is root
+//
+// It is privileged: microVMs boot in it where the engine's machine has KVM. The scenario remote-agent has a machine of its own, in its lab.
+func (p *Parity) RemoteMachine(
+	// The public keys of those who may log in, one a line
+	authorizedKeys *dagger.File,
+	// The private key that the machine shows, so that its public half can be pinned: ssh-keygen -t ed25519 -N "" -f host_key
+	hostKey *dagger.Secret,
+) *dagger.Service {
+	return p.pipelines().RemoteMachine(authorizedKeys, hostKey)
 }
 
 // What came of a run

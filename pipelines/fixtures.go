@@ -11,6 +11,7 @@ const (
 	registryPort = 5000
 	agentPort    = 8001
 	runtimePort  = 8002
+	sshPort      = 22
 )
 
 // everywhere is a port on every address of a container.
@@ -39,6 +40,26 @@ func (p Pipelines) Artifacts(agent, runtime *dagger.File) *dagger.Service {
 			"parity", "fixture", "artifacts", "--agent", agentFile, "--runtime", runtimeFile,
 			"--agent-listen", everywhere(agentPort), "--runtime-listen", everywhere(runtimePort),
 		}})
+}
+
+// RemoteMachine is a Debian machine with msb and an SSH server, into which those come who have one of the keys. It shows the host key, which is
+// private.
+func (p Pipelines) RemoteMachine(authorizedKeys *dagger.File, hostKey *dagger.Secret) *dagger.Service {
+	const hostKeyFile = "/run/secrets/host_key"
+	return p.Microsandbox().
+		With(p.install("openssh-server")).
+		With(p.install("curl")). // with which agents are downloaded
+		WithExec([]string{"mkdir", "-p", "/run/sshd"}).
+		WithFile("/root/.ssh/authorized_keys", authorizedKeys, dagger.ContainerWithFileOpts{Permissions: 0o600}).
+		WithMountedSecret(hostKeyFile, hostKey).
+		WithExposedPort(sshPort).
+		AsService(dagger.ContainerAsServiceOpts{
+			Args: []string{
+				"/usr/sbin/sshd", "-D", "-e", "-h", hostKeyFile, "-o", "UseDNS=no", "-o", "PasswordAuthentication=no",
+				"-o", "KbdInteractiveAuthentication=no", "-o", "PermitRootLogin=prohibit-password",
+			},
+			InsecureRootCapabilities: true, // the KVM device
+		})
 }
 
 // fixtures is a container with Parity's programs in its PATH, and no more: fixtures need no machine.

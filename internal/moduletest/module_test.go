@@ -258,13 +258,14 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 // Each scenario's function runs its own scenario, and what it selects reaches the step.
 func TestEachScenarioIsRunByItsFunction(t *testing.T) {
 	for function, scenario := range map[string]string{
-		"Egress": "egress", "ImageParity": "image-parity", "Contract": "contract", "All": "all",
+		"Egress": "egress", "ImageParity": "image-parity", "RemoteAgent": "remote-agent", "Contract": "contract", "All": "all",
 	} {
 		c := call{object: "Parity", function: function, parent: fields, args: map[string]any{"provider": "External", "only": "*/*/x", "keepGoing": false}}
 		e, _ := run(t, c, step{report: reportWith(report.Pass)})
 		want := `.withExec(args: ["parity" "` + scenario + `" "--provider" "external"`
 		if !slices.ContainsFunc(e.asked(), func(chain string) bool {
-			return strings.Contains(chain, want) && strings.Contains(chain, `"--only" "*/*/x"`)
+			// A remote agent's one case leaves nothing to choose.
+			return strings.Contains(chain, want) && strings.Contains(chain, `"--only" "*/*/x"`) != (function == "RemoteAgent")
 		}) {
 			t.Errorf("%s: no chain has %s and the pattern:\n%s", function, want, strings.Join(e.asked(), "\n"))
 		}
@@ -294,6 +295,28 @@ func TestThePasswordOfARegistryIsMountedAsASecret(t *testing.T) {
 	_, out := run(t, call{object: "Parity", function: "Registry", parent: fields, args: map[string]any{"user": "somebody", "password": nil}}, step{})
 	if !strings.Contains(out.err, "--user and --password go together") {
 		t.Errorf("a user without a password: %q", out.err)
+	}
+}
+
+// The machine's host key is a secret that is mounted, and who may log in is in a file.
+func TestTheHostKeyOfARemoteMachineIsMountedAsASecret(t *testing.T) {
+	e := startEngine(t, call{
+		object: "Parity", function: "RemoteMachine", parent: fields, args: map[string]any{"authorizedKeys": "keys", "hostKey": "given"},
+	}, step{}.answer)
+	secret, file := `setSecret(name: "host", plaintext: "hush")`, `host.file(path: "keys.pub")`
+	e.give("given", secret)
+	e.give("keys", file)
+	if out, err := e.start(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	chain := e.last()
+	for _, want := range []string{
+		`.withMountedSecret(path: "/run/secrets/host_key", source: {` + secret + `})`, `"-h" "/run/secrets/host_key"`,
+		`.withFile(path: "/root/.ssh/authorized_keys", permissions: 384, source: {` + file + `}`, ".withExposedPort(port: 22)", "insecureRootCapabilities: true",
+	} {
+		if !strings.Contains(chain, want) {
+			t.Errorf("want %s in\n%s", want, chain)
+		}
 	}
 }
 
