@@ -15,7 +15,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"dagger/parity/fixtures/docker"
+	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/step"
 )
@@ -133,6 +136,32 @@ func (w *world) killAt(t *testing.T, m moment, alone bool) {
 		}
 	}
 	t.Fatalf("in %d attempts, each run was faster than the kill", attempts)
+}
+
+// A run that is killed while its remote machine is up takes the machine, and the engine that this runs in, with it.
+func TestRunKilledWithItsRemoteMachineUpLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	shared, err := lab.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, extracted := range []string{string(docker.ProgramsIn(shared)), string(remote.RootIn(shared))} {
+		if err := os.Symlink(extracted, filepath.Join(w.cache, filepath.Base(extracted))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.passes(t, "contract", "--standin", "--provider", "builtin", "--report", w.report)
+	before := w.look(t)
+	for _, check := range []string{"fixture/artifacts", "created ssh"} {
+		r := startOnTerminal(t, w.command("remote-agent", "--standin", "--report", w.report))
+		r.awaitSaid(t, "remote-agent/external/delivery "+check)
+		r.kill()
+		if !r.killed() {
+			t.Fatalf("it was not killed\n%s", r.said())
+		}
+		w.passes(t, "contract", "--standin", "--provider", "builtin", "--report", w.report)
+		w.unchanged(t, before)
+	}
 }
 
 // A run outlives its labs: one that is killed below it makes it inconclusive, and it cleans by itself.

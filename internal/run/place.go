@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/owned"
+	"dagger/parity/internal/runtimeclient"
 )
 
 // Place is what a run has of this machine besides its labs: the report's folder, which no other run may write at the same time, and a
@@ -82,8 +84,8 @@ func (p *Place) CleanReport() ([]string, error) {
 	return removeHalfWritten(p.report)
 }
 
-// Clean removes what killed runs left: the folders of their labs in the cache, their own folders there, and half-written files in their
-// report folders. It touches nothing of a live run's, which holds locks that die with it. It gives what it removed.
+// Clean removes what killed runs left: the folders of their labs in the cache, their own folders there, half-written files in their report
+// folders, and folders of the sockets of external runtimes. It touches nothing of a live run's, which holds locks that die with it. It gives what it removed.
 func Clean(cache string) ([]string, error) {
 	removed, err := lab.Clean(cache)
 	more, placeErr := owned.Clean(cache, placePrefix, func(dir string) ([]string, error) {
@@ -98,11 +100,12 @@ func Clean(cache string) ([]string, error) {
 		defer lock.Close()
 		return removeHalfWritten(report)
 	})
-	return append(removed, more...), errors.Join(err, placeErr)
+	sockets, socketsErr := runtimeclient.Clean()
+	return slices.Concat(removed, more, sockets), errors.Join(err, placeErr, socketsErr)
 }
 
 // halfWritten are the names of files that a report's folder has only while they are written.
-var halfWritten = regexp.MustCompile(`^\.(parity-writable-|report\.json|junit\.xml|summary\.md)[0-9]+$`)
+var halfWritten = regexp.MustCompile(`^\.(parity-writable-|report\.json|junit\.xml|summary\.md|performance\.json)[0-9]+$`)
 
 // removeHalfWritten removes half-written files from a report's folder, which must be locked.
 func removeHalfWritten(dir string) (removed []string, err error) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,26 @@ func (e *StartError) Error() string {
 // Unwrap gives the reason.
 func (e *StartError) Unwrap() error { return e.Err }
 
+// socketFolder is where the folders of sockets are made: for temporary files, if a socket's path is not too long there.
+func socketFolder() string {
+	if folder := os.TempDir(); len(folder) <= maxTempDir {
+		return folder
+	}
+	return shortFolder
+}
+
+const shortFolder = "/tmp"
+
+// Clean removes the folders of sockets that killed hosts of runtimes left, and gives them.
+func Clean() (removed []string, err error) {
+	folders := []string{socketFolder(), shortFolder} // other hosts may have another folder for temporary files, that is too long
+	for _, folder := range slices.Compact(folders) {
+		more, cleanErr := owned.Clean(folder, socketPrefix, nil)
+		removed, err = append(removed, more...), errors.Join(err, cleanErr)
+	}
+	return removed, err
+}
+
 // Start starts a runtime and asks for its Info, whose major version must be this one's. Its error is a *StartError. When ctx is done before
 // that, the runtime is ended.
 func Start(ctx context.Context, c Command) (*Runtime, error) {
@@ -99,12 +120,8 @@ func Start(ctx context.Context, c Command) (*Runtime, error) {
 	p := &process{cmd: proc.Cmd{Argv: append([]string{c.Path}, c.Args...), Dir: c.Dir}, log: c.Log}
 	r := &Runtime{process: p}
 	var err error
-	folder := os.TempDir()
-	if len(folder) > maxTempDir {
-		folder = "/tmp"
-	}
-	_, _ = owned.Clean(folder, socketPrefix, nil) // what killed hosts left
-	if r.sockets, err = owned.Make(folder, socketPrefix); err != nil {
+	_, _ = Clean()
+	if r.sockets, err = owned.Make(socketFolder(), socketPrefix); err != nil {
 		return nil, &StartError{Command: p.cmd.Argv, Why: NotStarted, Err: fmt.Errorf("a folder for its socket: %w", err)}
 	}
 	r.client = plugin.NewClient(&plugin.ClientConfig{
