@@ -221,6 +221,12 @@ func (b *Bench) DiskFull() error {
 	return nil
 }
 
+// NextRoom is what to do about a full disk.
+const NextRoom = "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)"
+
+// NoRoom tells whether what was said is about a full disk, in whoever's spelling. Who met it may have cleaned up since.
+func NoRoom(said string) bool { return strings.Contains(strings.ToLower(said), unix.ENOSPC.Error()) }
+
 // removeAll has the subject delete its workspaces, and then removes what MicroSandbox still has, which the subject should not
 // have left.
 func (b *Bench) removeAll(ctx context.Context) error {

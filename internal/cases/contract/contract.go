@@ -95,6 +95,8 @@ func judge(expected, seen string, err error) cases.Finding {
 	switch {
 	case err == nil:
 		return cases.Passed(seen)
+	case cases.NoRoom(err.Error() + seen):
+		return cases.Unclear(expected, seen+" "+err.Error(), cases.NextRoom)
 	case errors.As(err, &breach), exited, errors.Is(err, context.DeadlineExceeded):
 		if seen == "" {
 			seen = err.Error()

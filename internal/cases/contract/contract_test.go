@@ -34,6 +34,7 @@ func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
 		"it holds":         {nil, report.Pass},
 		"a breach":         {&subject.ContractError{Verb: "workspace up", Expected: "this", Seen: "that"}, report.Fail},
 		"it exited":        {ran(t, time.Minute, "sh", "-c", "exit 3"), report.Fail},
+		"the disk is full": {ran(t, time.Minute, "sh", "-c", "echo No space left on device >&2; exit 1"), report.Inconclusive},
 		"it hung":          {ran(t, 50*time.Millisecond, "sleep", "600"), report.Fail},
 		"it never started": {ran(t, time.Minute, "/nonexistent"), report.Inconclusive},
 		"interrupted":      {cancelled.Err(), report.Inconclusive},

@@ -129,7 +129,7 @@ func (s *scenario) prelude(c *cases.Cleanup) {
 	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
 	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again")
 	s.preflight("remote/kvm", s.kvm, "the lab must have KVM, see `parity doctor`")
-	s.preflight("remote/disk", s.disk, "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)")
+	s.preflight("remote/disk", s.disk, cases.NextRoom)
 	s.preflight("remote/download", s.download, "run scripts/setup again: the remote is made of Debian's packages in Parity's cache")
 	s.Check("", "fixture/image", func() cases.Finding {
 		elsewhere := &cases.Elsewhere{MSB: s.machine.MSB(), Source: s.providerFile("provider"), Served: s.served.Runtime.Requests, Carry: s.carry}

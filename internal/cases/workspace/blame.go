@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
@@ -20,12 +17,11 @@ func (w *Workspace) Blame(err error) cases.Finding {
 	if excused := w.Excuse(cases.Broken("", err.Error(), "")); excused.Verdict != report.Fail {
 		return excused
 	}
-	const room = "give the lab more room: --disk where KVM is emulated, else free space in Parity's cache folder (PARITY_CACHE)"
 	if full := w.Bench.DiskFull(); full != nil {
-		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), room)
+		return cases.Unclear("", fmt.Sprintf("%v, and %v", err, full), cases.NextRoom)
 	}
-	if strings.Contains(err.Error(), unix.ENOSPC.Error()) { // who met it may have cleaned up since
-		return cases.Unclear("", err.Error(), room)
+	if cases.NoRoom(err.Error()) {
+		return cases.Unclear("", err.Error(), cases.NextRoom)
 	}
 	var contract *subject.ContractError
 	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&

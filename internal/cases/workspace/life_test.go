@@ -82,6 +82,17 @@ func TestAListThatWasInterruptedSaysNothingOfTheSubject(t *testing.T) {
 	}
 }
 
+// A full disk is nobody's broken promise, however it is spelled.
+func TestAFullDiskIsNotTheSubjectsFailure(t *testing.T) {
+	for _, words := range []string{"no space left on device", "No space left on device (os error 28)"} {
+		s := asked(t, `echo '{"outcome":"error","message":"`+words+`"}'; exit 1`, inspects)
+		_, err := s.Bench.Subject.Up(t.Context(), subject.UpOptions{ID: "target", Provider: "p", Dir: t.TempDir()})
+		if f := s.Blame(err); f.Verdict != report.Inconclusive || !strings.Contains(f.Next, "room") {
+			t.Errorf("%s: %+v", words, f)
+		}
+	}
+}
+
 // What to do about a failed `up` depends on whether the subject said anything.
 func TestAdviceNamesTheSubjectsWordsOnlyWhereThereAreSome(t *testing.T) {
 	for script, want := range map[string]string{
