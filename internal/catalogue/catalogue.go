@@ -166,7 +166,8 @@ func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 	asked := func(one Case) bool { return (scenario == All || one.Scenario == scenario) && wanted[one.Provider] }
 	first := slices.IndexFunc(c, asked)
 	if first < 0 {
-		return nil, fmt.Errorf("%s has no case of the provider %s: it is about the other one", scenario, strings.Join(given, ", "))
+		other := c[slices.IndexFunc(c, func(one Case) bool { return one.Scenario == scenario })].Provider
+		return nil, fmt.Errorf("%s has no case of the provider %s: give the provider %s, or none", scenario, strings.Join(given, ", "), other)
 	}
 	var selected []Case
 	for _, one := range c {

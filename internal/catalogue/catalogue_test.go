@@ -151,7 +151,7 @@ func TestSelectRefusesUnknownNamesAndListsTheKnown(t *testing.T) {
 		{"parity", []string{"both"}, `unknown scenario "parity"; known are all, contract, egress, image-parity, remote-agent`},
 		{"egress", []string{"builtin", "docker"}, `unknown provider "docker"; known are builtin, external, both`},
 		{"egress", []string{""}, `unknown provider ""; known are builtin, external, both`},
-		{"remote-agent", []string{"builtin"}, `remote-agent has no case of the provider builtin: it is about the other one`},
+		{"remote-agent", []string{"builtin"}, `remote-agent has no case of the provider builtin: give the provider external, or none`},
 		{"egress", nil, `no provider is named; known are builtin, external, both`},
 	} {
 		got, err := catalogue().Select(test.scenario, test.providers)

@@ -121,7 +121,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	f.tools.Docker = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == imageparity.Scenario })
 	f.tools.Remote = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == remoteagent.Scenario })
 	if f.tools.DockerHost != "" && !f.tools.Docker {
-		return usageErrorf("--docker-host goes with the scenarios %s and %s: no other has a Docker Engine", imageparity.Scenario, catalogue.All)
+		return usageErrorf("--docker-host goes with the scenarios %s and %s: no other uses an existing Docker Engine", imageparity.Scenario, catalogue.All)
 	}
 	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
 	if f.tools.ExternalSource != "" && !f.tools.External {
