@@ -143,13 +143,13 @@ func (r Row) withExternal() []Row {
 	like := func(id string) string {
 		return strings.Replace(id, "/"+catalogue.Builtin+"/", "/"+catalogue.External+"/", 1)
 	}
-	if r.BuiltinOnly {
-		return []Row{r}
-	}
 	other := r
 	other.Cases, other.Trips = nil, nil
 	for _, id := range r.Cases {
 		other.Cases = append(other.Cases, like(id))
+	}
+	if r.BuiltinOnly || slices.Equal(r.Cases, other.Cases) { // or it is of the external provider already
+		return []Row{r}
 	}
 	trips := r.Trips
 	if r.External != nil {
@@ -319,34 +319,34 @@ func rows() []Row {
 		breaks(fault.ImageWhiteoutIgnored, fails(fromRegistry, created, "tree")),
 		breaks(fault.ImageOpaqueIgnored, fails(fromRegistry, created, "tree")),
 
-		alone(breaks(fault.DockerFails, unclear(delivery, "", "fixture/docker"))),
-		alone(breaks(fault.RemoteFails, unclear(delivery, "", "fixture/remote"))),
-		alone(breaks(fault.ArtifactsFail, unclear(delivery, "", "fixture/artifacts"))),
-		alone(breaks(fault.RemoteWithoutCA, unclear(delivery, "", "remote/tls"))),
-		alone(breaks(fault.RemoteWithoutKVM, unclear(delivery, "", "remote/kvm"))),
-		alone(breaks(fault.RemoteWithoutRoom, unclear(delivery, "", "remote/disk"))),
-		alone(breaks(fault.RemoteCannotDownload, unclear(delivery, "", "remote/download"))),
-		alone(breaks(fault.LoadFails, unclear(delivery, "", "fixture/image"))),
-		alone(breaks(fault.ArtifactsDie, unclear(delivery, created, "workspace/up"))),
-		alone(breaks(fault.AgentHere, fails(delivery, created, "identity/state"))),
-		alone(breaks(fault.AgentNotDownloaded, fails(delivery, created, "agent/delivered"))),
-		alone(breaks(fault.RuntimeElsewhere, fails(delivery, created, "binary/whole"), problem(delivery))), // nor does delete find it
-		alone(breaks(fault.MachineBeside, fails(delivery, created, "place"))),
-		alone(breaks(fault.RuntimeCopied, unclear(delivery, created, "runtime/runs"))),
-		alone(breaks(fault.RemoteCacheStays, unclear(delivery, restarted, "cache/removed"))),
-		alone(breaks(fault.RuntimeStaysOnline, unclear(delivery, restarted, "runtime/offline"))),
-		alone(breaks(fault.RemoteDies, unclear(delivery, restarted, "workspace/stop"), problem(delivery))),
-		alone(breaks(fault.RuntimeDownloadedTwice, fails(delivery, created, "runtime/once"))),
-		alone(breaks(fault.RuntimeDownloadedAgain, fails(delivery, restarted, "runtime/unasked"))),
-		alone(breaks(fault.RuntimeReplaced, fails(delivery, restarted, "binary/same"))),
-		alone(breaks(fault.RuntimeModeLost, fails(delivery, restarted, "binary/same"))),
-		alone(breaks(fault.RuntimeFromCache, fails(delivery, restarted, "workspace/up"))),
-		alone(breaks(fault.TamperedLeavesNoMark, unclear(delivery, tampered, "mark"))),
-		alone(breaks(fault.ChecksumUnchecked, fails(delivery, tampered, "up/checksum"))),
-		alone(breaks(fault.ChecksumIgnored, fails(delivery, tampered, "up/refused"))),
-		alone(breaks(fault.ChecksumUnnamed, fails(delivery, tampered, "up/checksum"))),
-		alone(breaks(fault.RuntimeExecutedUnverified, fails(delivery, tampered, "unexecuted"))),
-		alone(breaks(fault.MachineLeftBehind, fails(delivery, tampered, "no-machine"))),
+		breaks(fault.DockerFails, unclear(delivery, "", "fixture/docker")),
+		breaks(fault.RemoteFails, unclear(delivery, "", "fixture/remote")),
+		breaks(fault.ArtifactsFail, unclear(delivery, "", "fixture/artifacts")),
+		breaks(fault.RemoteWithoutCA, unclear(delivery, "", "remote/tls")),
+		breaks(fault.RemoteWithoutKVM, unclear(delivery, "", "remote/kvm")),
+		breaks(fault.RemoteWithoutRoom, unclear(delivery, "", "remote/disk")),
+		breaks(fault.RemoteCannotDownload, unclear(delivery, "", "remote/download")),
+		breaks(fault.LoadFails, unclear(delivery, "", "fixture/image")),
+		breaks(fault.ArtifactsDie, unclear(delivery, created, "workspace/up")),
+		breaks(fault.AgentHere, fails(delivery, created, "identity/state")),
+		breaks(fault.AgentNotDownloaded, fails(delivery, created, "agent/delivered")),
+		breaks(fault.RuntimeElsewhere, fails(delivery, created, "binary/whole"), problem(delivery)), // nor does delete find it
+		breaks(fault.MachineBeside, fails(delivery, created, "place")),
+		breaks(fault.RuntimeCopied, unclear(delivery, created, "runtime/runs")),
+		breaks(fault.RemoteCacheStays, unclear(delivery, restarted, "cache/removed")),
+		breaks(fault.RuntimeStaysOnline, unclear(delivery, restarted, "runtime/offline")),
+		breaks(fault.RemoteDies, unclear(delivery, restarted, "workspace/stop"), problem(delivery)),
+		breaks(fault.RuntimeDownloadedTwice, fails(delivery, created, "runtime/once")),
+		breaks(fault.RuntimeDownloadedAgain, fails(delivery, restarted, "runtime/unasked")),
+		breaks(fault.RuntimeReplaced, fails(delivery, restarted, "binary/same")),
+		breaks(fault.RuntimeModeLost, fails(delivery, restarted, "binary/same")),
+		breaks(fault.RuntimeFromCache, fails(delivery, restarted, "workspace/up")),
+		breaks(fault.TamperedLeavesNoMark, unclear(delivery, tampered, "mark")),
+		breaks(fault.ChecksumUnchecked, fails(delivery, tampered, "up/checksum")),
+		breaks(fault.ChecksumIgnored, fails(delivery, tampered, "up/refused")),
+		breaks(fault.ChecksumUnnamed, fails(delivery, tampered, "up/checksum")),
+		breaks(fault.RuntimeExecutedUnverified, fails(delivery, tampered, "unexecuted")),
+		breaks(fault.MachineLeftBehind, fails(delivery, tampered, "no-machine")),
 
 		alone(breaks(fault.CaseSkipped, problem(deny))),
 		alone(unsound(fault.CaseTwice)),

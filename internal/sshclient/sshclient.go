@@ -52,6 +52,13 @@ func (e *RunError) Error() string {
 	return msg
 }
 
+// Broke tells whether an error of a Client is about the connection, or its context, and neither about a command that ended nor a file here.
+func Broke(err error) bool {
+	var ended *RunError
+	var file *fs.PathError
+	return err != nil && !errors.As(err, &ended) && !errors.As(err, &file)
+}
+
 // Run runs a shell command on the other side; a nil stdin is empty. When ctx is done it returns at once and closes the command's
 // channel; the connection stays. Whether that ends the command is the server's affair: OpenSSH's does not. A stdin whose Read blocks for ever keeps a goroutine.
 func (c *Client) Run(ctx context.Context, command string, stdin io.Reader) (Result, error) {

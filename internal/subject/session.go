@@ -136,9 +136,7 @@ func (s *Session) Alive(ctx context.Context) error {
 
 // explain makes an error of the session's own, unless it is a command's or a file's.
 func (s *Session) explain(ctx context.Context, what string, err error) error {
-	var ended *RunError
-	var file *fs.PathError
-	if err == nil || errors.As(err, &ended) || errors.As(err, &file) {
+	if !sshclient.Broke(err) {
 		return err
 	}
 	return s.broken(ctx, what, err)

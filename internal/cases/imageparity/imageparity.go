@@ -30,7 +30,6 @@ const Scenario = "image-parity"
 // Deadlines of single steps, for an emulated lab on a busy machine.
 const (
 	upDeadline      = 10 * time.Minute // an image is built, moved and loaded in it
-	engineDeadline  = 4 * time.Minute
 	publishDeadline = 3 * time.Minute
 	treeDeadline    = 3 * time.Minute
 )
@@ -82,23 +81,8 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 		}
 		return cases.Passed(s.registry.Host())
 	})
-	s.Check("", "fixture/docker", func() cases.Finding {
-		defer s.Timed("Docker start")()
-		err := s.Bounded(engineDeadline, func(ctx context.Context) (err error) {
-			if err = fault.Failing(fault.DockerFails); err == nil {
-				s.engine, err = docker.Start(ctx, docker.Options{
-					Host: s.Docker.Host, Dir: filepath.Join(dir, "d"), RunID: s.RunID, Programs: s.Docker.Programs,
-				})
-			}
-			return err
-		})
-		if err != nil {
-			return cases.Unclear("", err.Error(), "see `parity doctor`; scripts/setup installs the Docker Engine that the lab runs")
-		}
-		s.started = time.Now()
-		c.Add("the Docker Engine", s.engine.Close)
-		return cases.Passed(s.engine.Description())
-	})
+	s.engine = s.StartDocker(docker.Options{Host: s.Docker.Host, Dir: filepath.Join(dir, "d")}, c)
+	s.started = time.Now()
 	s.Check("", "fixture/image", func() cases.Finding {
 		s.ref = fmt.Sprintf("%s/%s:%s", s.registry.Host(), s.repository(), s.RunID)
 		around := cases.Surroundings{Environ: []string{"DOCKER_HOST=" + s.engine.Host()}, Path: []string{filepath.Dir(s.Docker.Programs.CLI())}}

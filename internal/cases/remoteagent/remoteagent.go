@@ -4,9 +4,7 @@ package remoteagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -31,8 +29,7 @@ const Scenario = "remote-agent"
 
 // Deadlines of single steps, for an emulated lab on a busy machine.
 const (
-	upDeadline     = 8 * time.Minute // the agent and the runtime are downloaded, verified and started in it
-	engineDeadline = 4 * time.Minute
+	upDeadline     = 8 * time.Minute  // the agent and the runtime are downloaded, verified and started in it
 	remoteDeadline = 10 * time.Minute // its image is loaded in it
 	imageDeadline  = 3 * time.Minute
 )
@@ -111,20 +108,7 @@ func (s *scenario) measure() {
 
 // prelude makes the fixtures and looks at the remote, and has the provider added.
 func (s *scenario) prelude(c *cases.Cleanup) {
-	s.Check("", "fixture/docker", func() cases.Finding {
-		defer s.Timed("Docker start")()
-		err := s.Bounded(engineDeadline, func(ctx context.Context) (err error) {
-			if err = fault.Failing(fault.DockerFails); err == nil {
-				s.engine, err = docker.Start(ctx, docker.Options{Dir: filepath.Join(s.dir, "d"), RunID: s.RunID, Programs: s.Docker.Programs})
-			}
-			return err
-		})
-		if err != nil {
-			return cases.Unclear("", err.Error(), "see `parity doctor`; scripts/setup installs the Docker Engine that the lab runs")
-		}
-		c.Add("the Docker Engine", s.engine.Close)
-		return cases.Passed(s.engine.Description())
-	})
+	s.engine = s.StartDocker(docker.Options{Dir: filepath.Join(s.dir, "d")}, c)
 	s.Check("", "fixture/remote", func() cases.Finding { return s.startRemote(c) })
 	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
 	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again")
@@ -200,25 +184,15 @@ func (s *scenario) microSandbox() (string, error) {
 	if !s.StandIn {
 		return filepath.Dir(filepath.Dir(s.MSB)), nil
 	}
+	program, err := os.ReadFile(s.MSB) // here it is a link, to what the remote does not have
+	if err != nil {
+		return "", err
+	}
 	folder := filepath.Join(s.dir, "standin")
 	if err := os.MkdirAll(filepath.Join(folder, "bin"), 0o755); err != nil {
 		return "", err
 	}
-	return folder, copyProgram(s.MSB, filepath.Join(folder, "bin", "msb")) // here it is a link, to what the remote does not have
-}
-
-func copyProgram(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return folder, os.WriteFile(filepath.Join(folder, "bin", "msb"), program, 0o755)
 }
 
 // serve starts the servers of the agent and the runtime, and writes the manifest of a provider that brings workspaces to the remote.
@@ -259,19 +233,11 @@ func (s *scenario) url(one *artifacts.Server) string { return one.URLAt(s.machin
 // answers shows that a server answers a request from this side with a status. The request is counted.
 func (s *scenario) answers(one *artifacts.Server, want int) error {
 	return s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodHead, s.url(one), nil)
-		if err != nil {
-			return err
+		status, err := ask(ctx, http.MethodHead, s.url(one))
+		if err == nil && status != want {
+			err = fmt.Errorf("HEAD %s: expected %d, seen %d", s.url(one), want, status)
 		}
-		answer, err := direct.Do(request)
-		if err != nil {
-			return err
-		}
-		answer.Body.Close()
-		if answer.StatusCode != want {
-			return fmt.Errorf("HEAD %s: expected %d, seen %s", s.url(one), want, answer.Status)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -330,13 +296,19 @@ var direct = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 // listens shows that a server takes requests. It is not counted.
 func (s *scenario) listens(ctx context.Context, one *artifacts.Server) error {
 	address := "http://" + netip.AddrPortFrom(s.machine.Gateway(), one.Addr().Port()).String() + "/parity/requests"
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	_, err := ask(ctx, http.MethodGet, address)
+	return err
+}
+
+// ask sends a request and gives the status of its answer.
+func ask(ctx context.Context, method, address string) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	answer, err := direct.Do(request)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return answer.Body.Close()
+	return answer.StatusCode, answer.Body.Close()
 }

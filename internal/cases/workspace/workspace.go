@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"dagger/parity/fixtures/docker"
 	"dagger/parity/fixtures/link"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/subject"
@@ -21,7 +23,8 @@ const (
 	UpDeadline    = 5 * time.Minute
 	GuestDeadline = time.Minute
 
-	stopDeadline = 2 * time.Minute
+	stopDeadline   = 2 * time.Minute
+	engineDeadline = 4 * time.Minute
 )
 
 // Workspace is one workspace of a case under way.
@@ -65,6 +68,26 @@ func (w *Workspace) MakeLink(c *cases.Cleanup) (l *link.Link) {
 		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))
 	})
 	return l
+}
+
+// StartDocker makes the check that the Docker Engine of the case answers, and gives it: one of the case's own, or the one at the options' Host.
+func (w *Workspace) StartDocker(o docker.Options, c *cases.Cleanup) (engine *docker.Engine) {
+	o.RunID, o.Programs = w.RunID, w.Docker.Programs
+	w.Check("", "fixture/docker", func() cases.Finding {
+		defer w.Timed("Docker start")()
+		err := w.Bounded(engineDeadline, func(ctx context.Context) (err error) {
+			if err = fault.Failing(fault.DockerFails); err == nil {
+				engine, err = docker.Start(ctx, o)
+			}
+			return err
+		})
+		if err != nil {
+			return cases.Unclear("", err.Error(), "see `parity doctor`; scripts/setup installs the Docker Engine that the lab runs")
+		}
+		c.Add("the Docker Engine", engine.Close)
+		return cases.Passed(engine.Description())
+	})
+	return engine
 }
 
 // AddProvider makes the check that the subject adds its provider.
