@@ -7,15 +7,15 @@
 //	parity-probe marker write PATH VALUE
 //	parity-probe marker read PATH
 //	parity-probe tree [--below PATH]...
-//	parity-probe file [--hold] PATH
-//	parity-probe machines
+//	parity-probe file PATH
+//	parity-probe machines [--env KEY=VALUE]
+//	parity-probe running PATH
 //
 // It exits with 0 when it could report, whatever the outcome, with 1 when it could not, and with 2 on bad usage.
 package main
 
 import (
 	"errors"
-	"io"
 	"net/netip"
 	"os"
 	"path"
@@ -37,8 +37,9 @@ const usage = `usage: parity-probe --version
        parity-probe marker write PATH VALUE
        parity-probe marker read PATH
        parity-probe tree [--below PATH]...
-       parity-probe file [--hold] PATH
-       parity-probe machines
+       parity-probe file PATH
+       parity-probe machines [--env KEY=VALUE]
+       parity-probe running PATH
 `
 
 // usageError is what the caller did wrong.
@@ -80,12 +81,13 @@ func run(args []string) ([]byte, error) {
 	case len(args) > 0 && args[0] == "tree":
 		return list(args[1:])
 	case len(args) == 2 && args[0] == "file" && path.IsAbs(args[1]):
-		return file(args[1], false)
-	case len(args) == 3 && args[0] == "file" && args[1] == "--hold" && path.IsAbs(args[2]):
-		return file(args[2], true)
-	case len(args) == 1 && args[0] == "machines":
-		m, err := probe.ListMachines()
-		return m.Line(), err
+		f, err := probe.DescribeFile(args[1])
+		return f.Line(), err
+	case len(args) > 0 && args[0] == "machines":
+		return machines(args[1:])
+	case len(args) == 2 && args[0] == "running" && path.IsAbs(args[1]):
+		p, err := probe.ListRunning(args[1])
+		return p.Line(), err
 	}
 	return nil, usageError("expected one of the commands below, with an absolute PATH; got " + strconv.Quote(strings.Join(args, " ")))
 }
@@ -128,21 +130,23 @@ func list(args []string) ([]byte, error) {
 	return probe.Tree{Entries: entries}.Line(), err
 }
 
-// file describes a file. With hold it prints the line itself, as it then keeps the file open until standard input ends.
-func file(name string, hold bool) ([]byte, error) {
-	described, opened, err := probe.OpenFile(name)
+func machines(args []string) ([]byte, error) {
+	environ := ""
+	err := flags("machines", args, func(name, value string) error {
+		switch {
+		case name != "--env":
+			return errUnknownFlag
+		case !strings.Contains(value, "="):
+			return errors.New("expected KEY=VALUE, got " + strconv.Quote(value))
+		}
+		environ = value
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer opened.Close()
-	if !hold {
-		return described.Line(), nil
-	}
-	if _, err := os.Stdout.Write(described.Line()); err != nil {
-		return nil, err
-	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return nil, err
+	p, err := probe.ListMachines(environ)
+	return p.Line(), err
 }
 
 func tcp(args []string) ([]byte, error) {

@@ -52,26 +52,26 @@ func (f File) Line() []byte {
 	return o.line()
 }
 
-// OpenFile describes what is at the absolute path. All of it is said of the one file that it opens and gives, for the caller to close: nil
-// where there is nothing, which is no error.
-func OpenFile(name string) (File, *os.File, error) {
+// DescribeFile describes what is at the absolute path: one file, whatever has its name by the time that it was read. That there is nothing is
+// no error.
+func DescribeFile(name string) (File, error) {
 	// O_PATH opens whatever it is, and does nothing to it: a FIFO does not wait, and a device does not act.
 	opened, err := os.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return File{Path: name, Type: Missing}, nil, nil
+		return File{Path: name, Type: Missing}, nil
 	}
 	if err != nil {
-		return File{}, nil, err
+		return File{}, err
 	}
+	defer opened.Close()
 	f := File{Path: name}
 	if err = f.describe(opened); err == nil && f.Type == tree.File {
 		err = f.hash(opened)
 	}
 	if err != nil {
-		_ = opened.Close() // it was read only
-		return File{}, nil, err
+		return File{}, err
 	}
-	return f, opened, nil
+	return f, nil
 }
 
 func (f *File) describe(opened *os.File) error {

@@ -1,15 +1,12 @@
 package probe_test
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,13 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/probe"
-	"dagger/parity/internal/proc"
 	"dagger/parity/internal/tree"
 )
 
 func file(t *testing.T, path string) probe.File {
 	t.Helper()
-	stdout, _ := run(t, 0, probe.FileArgs(path, false)...)
+	stdout, _ := run(t, 0, probe.FileArgs(path)...)
 	f, err := probe.ParseFile([]byte(stdout))
 	if err != nil {
 		t.Fatal(err)
@@ -107,65 +103,6 @@ func TestFileIsBornOnce(t *testing.T) {
 	}
 }
 
-// A file that is held is still that file when its name is gone, and its inode number is not another's.
-func TestFileIsHeldUntilStandardInputEnds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte("held"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	stdin, release, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release.Close()
-	stdout, out := io.Pipe()
-	held, err := proc.Start(t.Context(), proc.Cmd{Argv: append([]string{program}, probe.FileArgs(path, true)...), Stdin: stdin, Stdout: out})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Stop()
-	stdin.Close()
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := probe.ParseFile(line)
-	if err != nil || got.Type != tree.File {
-		t.Fatalf("expected a file, got %+v, %v", got, err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if !opens(t, held.PID(), got.Inode) {
-		t.Errorf("expected that the program has inode %d open", got.Inode)
-	}
-	select {
-	case <-held.Done():
-		t.Fatal("expected the program to wait for the end of its standard input")
-	default:
-	}
-	release.Close()
-	if result, err := held.Wait(); err != nil {
-		t.Errorf("expected exit code 0, got %d: %v", result.ExitCode, err)
-	}
-}
-
-// opens tells whether the process has a file with this inode number open.
-func opens(t *testing.T, pid int, inode uint64) bool {
-	t.Helper()
-	fds, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range fds {
-		var st syscall.Stat_t
-		if err := syscall.Stat(fd, &st); err == nil && st.Ino == inode {
-			return true
-		}
-	}
-	return false
-}
-
 func TestFileThatCannotBeLookedAtIsNotMissing(t *testing.T) {
 	dir := t.TempDir()
 	below := filepath.Join(dir, "file", "below")
@@ -176,7 +113,7 @@ func TestFileThatCannotBeLookedAtIsNotMissing(t *testing.T) {
 		below:               "not a directory",
 		"/proc/self/status": "is being written, or is no file of a disk", // it says that it has no bytes, and has some
 	} {
-		stdout, stderr := run(t, 1, probe.FileArgs(path, false)...)
+		stdout, stderr := run(t, 1, probe.FileArgs(path)...)
 		if stdout != "" || !strings.Contains(stderr, path) || !strings.Contains(stderr, why) {
 			t.Errorf("expected an error with %q, got %q and %q", why, stdout, stderr)
 		}

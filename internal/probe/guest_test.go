@@ -210,10 +210,12 @@ func TestUsageErrors(t *testing.T) {
 		"tree --above=/etc": "--above",
 		"file":              "file",
 		"file relative":     "absolute",
-		"file --hold":       "--hold",
 		"file --keep /x":    "--keep",
-		"file /x --hold":    "--hold",
-		"machines all":      "machines all",
+		"machines all":      "machines: expected a value",
+		"machines --env A":  "KEY=VALUE",
+		"machines --of A=1": "--of",
+		"running":           "running",
+		"running relative":  "absolute",
 	}
 	for args, name := range tests {
 		stdout, stderr := run(t, 2, strings.Fields(args)...)

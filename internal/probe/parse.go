@@ -41,17 +41,20 @@ func TreeArgs(below ...string) []string {
 	return args
 }
 
-// FileArgs are the arguments by which the program describes the file at path (absolute). With hold it keeps the file open, once it has
-// printed its line, until its standard input ends: so long, the file's inode number cannot become another file's.
-func FileArgs(path string, hold bool) []string {
-	if hold {
-		return []string{"file", "--hold", path}
+// FileArgs are the arguments by which the program describes the file at path (absolute).
+func FileArgs(path string) []string { return []string{"file", path} }
+
+// MachinesArgs are the arguments by which the program lists the processes that hold a machine of KVM: only those with the environ (KEY=VALUE)
+// in their environment, unless it is empty.
+func MachinesArgs(environ string) []string {
+	if environ == "" {
+		return []string{"machines"}
 	}
-	return []string{"file", path}
+	return []string{"machines", "--env", environ}
 }
 
-// MachinesArgs are the arguments by which the program lists the processes that hold a machine of KVM.
-func MachinesArgs() []string { return []string{"machines"} }
+// RunningArgs are the arguments by which the program lists the processes that run the very file at path (absolute).
+func RunningArgs(path string) []string { return []string{"running", path} }
 
 // ParseVersion reads what the program printed for VersionArgs. Like all Parse functions it accepts exactly the one line that the
 // program of this version prints for some result; the error of anything else shows its first 200 bytes.
@@ -109,12 +112,12 @@ func (f *File) known() bool {
 		(f.Type == tree.File && regular || f.Type != tree.File && f.SHA256 == "" && f.Size == 0) && (f.Born == "" || notTime == nil) && notModified == nil
 }
 
-// ParseMachines reads what the program printed for MachinesArgs; see ParseVersion.
-func ParseMachines(stdout []byte) (m Machines, err error) {
-	err = parse("machines", stdout, &m, func() bool {
-		return !slices.ContainsFunc(m.Processes, func(p Machine) bool { return p.PID <= 0 || len(p.Command) > 3*maxCommand })
+// ParseProcesses reads what the program printed for MachinesArgs or RunningArgs; see ParseVersion.
+func ParseProcesses(stdout []byte) (p Processes, err error) {
+	err = parse("machines or running", stdout, &p, func() bool {
+		return !slices.ContainsFunc(p.List, func(one Process) bool { return one.PID <= 0 || len(one.Command) > 3*maxCommand })
 	})
-	return m, err
+	return p, err
 }
 
 // parse decodes stdout into result. Encoding the result again and comparing catches at once what encoding/json lets pass: unknown,

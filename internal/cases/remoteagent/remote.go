@@ -80,7 +80,7 @@ func askRemote[T any](ctx context.Context, s *scenario, args []string, parse fun
 
 // look looks at a file on the remote.
 func (s *scenario) look(ctx context.Context, name string) (file, error) {
-	f, err := askRemote(ctx, s, probe.FileArgs(name, false), probe.ParseFile)
+	f, err := askRemote(ctx, s, probe.FileArgs(name), probe.ParseFile)
 	return file{f}, err
 }
 

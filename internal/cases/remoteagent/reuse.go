@@ -108,15 +108,15 @@ func (s *scenario) there() cases.Finding {
 
 // machines lists the processes in this lab that hold a machine of KVM's: those of the remote's, and those beside it.
 func (s *scenario) machines(ctx context.Context) (inside, beside []string, err error) {
-	res, err := proc.Run(ctx, proc.Cmd{Argv: append([]string{s.Probe}, probe.MachinesArgs()...)})
+	res, err := proc.Run(ctx, proc.Cmd{Argv: append([]string{s.Probe}, probe.MachinesArgs("")...)})
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := probe.ParseMachines(res.Stdout)
+	found, err := probe.ParseProcesses(res.Stdout)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, m := range found.Processes {
+	for _, m := range found.List {
 		line := fmt.Sprintf("process %d, %s", m.PID, m.Command)
 		its, err := s.machine.Contains(m.PID)
 		switch {
