@@ -2,6 +2,7 @@
 package sshclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +22,23 @@ import (
 type Client struct {
 	Connection *ssh.Client
 	Where      string // the other side in errors, such as "in the workspace"
+
+	Place Place // where commands are run there
+}
+
+// Place is where a command is run on the other side. The zero one is where the server runs it.
+type Place struct {
+	Folder  string   `json:"folder,omitempty"`  // absolute; a command fails where it is not there
+	Environ []string `json:"environ,omitempty"` // more of its environment: KEY=VALUE
+}
+
+// Command gives the shell command that runs another one at the place, in /bin/sh.
+func (p Place) Command(command string) string {
+	if p.Folder == "" && len(p.Environ) == 0 {
+		return command
+	}
+	enter := "cd -- " + shellescape.Quote(cmp.Or(p.Folder, ".")) + " || exit; "
+	return "exec env " + shellescape.QuoteCommand(append(slices.Clone(p.Environ), "/bin/sh", "-c", enter+command))
 }
 
 // Result is what a command left.
@@ -97,7 +116,7 @@ func (c *Client) run(ctx context.Context, command string, stdin io.Reader) (Resu
 			return res, err
 		}
 	}
-	err = session.Run(command)
+	err = session.Run(c.Place.Command(command))
 	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
 	var exit *ssh.ExitError
 	switch {
