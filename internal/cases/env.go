@@ -30,6 +30,7 @@ type Env struct {
 
 	External External // the external provider, for the cases that have one
 	Docker   Docker   // for the cases with a Docker Engine
+	Remote   Remote   // for the cases with a remote machine
 
 	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64
@@ -39,7 +40,12 @@ type Env struct {
 type Docker struct {
 	Programs docker.Programs // of an engine of a case's own; empty: no case has one
 	Host     string          // an existing engine, as DOCKER_HOST has it; empty: one of a case's own
-	Remote   remote.Root     // the folder with the root of a remote machine, which runs in an engine of a case's own
+}
+
+// Remote says which remote machine cases have.
+type Remote struct {
+	Root   remote.Root // the folder with the root of one of a case's own, which runs in an engine of the case's own
+	Target string      // the file with the remote.Target of one that is not Parity's; empty: one of the case's own
 }
 
 // Within is a deadline of a case, as patience has it.

@@ -5,12 +5,29 @@ import "slices"
 // Tampered is the phase of a workspace whose runtime is not what its manifest says.
 const Tampered = "tampered"
 
+// Visiting gives cases as they are with a remote machine that is not Parity's own: the case of remote-agent has no Docker Engine then.
+func Visiting(cases []Case) []Case {
+	cases = slices.Clone(cases)
+	for i, c := range cases {
+		if IsRemote(c) {
+			cases[i].Checks = slices.DeleteFunc(slices.Clone(c.Checks), func(c Check) bool { return c.Name == fixtureDocker })
+		}
+	}
+	return cases
+}
+
+// IsRemote tells whether a case's workspaces are on a remote machine.
+func IsRemote(c Case) bool { return c.Scenario == "remote-agent" }
+
+// fixtureDocker is the name of the check that the case's Docker Engine answers.
+const fixtureDocker = "fixture/docker"
+
 // remoteAgentChecks are the checks of the case of remote-agent in the order in which they are evaluated.
 func remoteAgentChecks() []Check {
 	place := Check{Name: "place", Sentence: "The workspace's machine runs on the remote, and this side's MicroSandbox has none."}
 	runs := []Check{{Name: "runtime/runs", Sentence: "While the SSH session is open, the remote runs that very file, and this side no copy of it."}}
 	return slices.Concat([]Check{
-		{Name: "fixture/docker", Sentence: "The Docker Engine answers."},
+		{Name: fixtureDocker, Sentence: "The Docker Engine answers."},
 		{Name: "fixture/remote", Sentence: "The remote machine is up, and answers over SSH with the host key that is pinned."},
 		{Name: "fixture/artifacts", Sentence: "The agent's and the runtime's server each answer with their file, and have forgotten the requests so far."},
 		{Name: "remote/tls", Sentence: "On the remote a TLS handshake with a server whose CA is in the bundle succeeds, and fails without the bundle."},

@@ -72,7 +72,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -90,6 +90,11 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
 	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")
 	flags.StringVar(&f.tools.DockerHost, "docker-host", "", "an existing Docker Engine for image-parity, as DOCKER_HOST has it, where a native lab reaches it (default an engine of each case's own)")
+	if scenario == remoteagent.Scenario {
+		flags.StringVar(&f.tools.Visit.URL, "remote", "", "a remote machine with KVM, ssh://USER@HOST:PORT (default one of the case's own, in the lab)")
+		flags.StringVar(&f.tools.Visit.Key, "remote-key", "", "the private key to log in with there (default ~/.ssh/id_rsa, id_ecdsa or id_ed25519)")
+		flags.StringVar(&f.tools.Visit.KnownHosts, "remote-known-hosts", "", "the file with its public key (default ~/.ssh/known_hosts)")
+	}
 	flags.IntVar(&f.labs, "labs", 0, "labs side by side (default one for each processor, as cases and memory allow)")
 	flags.IntVar(&f.memory, "memory", 0, "memory of each emulated machine in MiB (default 4096)")
 	flags.IntVar(&f.disk, "disk", 0, "scratch disk of each emulated machine in GiB; it is sparse (default 16)")
@@ -122,6 +127,11 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	f.tools.Remote = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == remoteagent.Scenario })
 	if f.tools.DockerHost != "" && !f.tools.Docker {
 		return usageErrorf("--docker-host goes with the scenarios %s and %s: no other uses an existing Docker Engine", imageparity.Scenario, catalogue.All)
+	}
+	if f.tools.Visit.URL != "" {
+		selected = catalogue.Visiting(selected)
+	} else if f.tools.Visit != (run.Visit{}) {
+		return usageErrorf("--remote-key and --remote-known-hosts go with --remote")
 	}
 	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
 	if f.tools.ExternalSource != "" && !f.tools.External {

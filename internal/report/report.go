@@ -48,6 +48,7 @@ type Head struct {
 	MicroSandbox MicroSandbox `json:"microsandbox"`
 	Subject      Subject      `json:"subject"`
 	External     *External    `json:"external,omitempty"` // the external provider, where the run has one
+	Remote       string       `json:"remote,omitempty"`   // the remote machine of remote-agent, ssh://USER@HOST:PORT, where it is not Parity's own
 	Fault        string       `json:"fault,omitempty"`    // what Parity's own parts were told to do wrong
 }
 

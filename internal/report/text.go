@@ -28,6 +28,9 @@ func headLines(r Report) []headLine {
 	if h.External != nil {
 		lines = append(lines, headLine{"external", fmt.Sprintf("%s %s, sha256 %s", h.External.Kind, h.External.Name, h.External.SHA256)})
 	}
+	if h.Remote != "" {
+		lines = append(lines, headLine{"remote", h.Remote + ", whose KVM and kernel the check fixture/remote of remote-agent names"})
+	}
 	for i := range lines {
 		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
 	}

@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	r := report.Report{Started: time.Now()}
 	r.Head = report.Head{
 		RunID: NewRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
-		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Fault: string(o.Fault),
+		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit, Fault: string(o.Fault),
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())
@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 		r.Head.External = &o.Tools.External.Head
 	}
 	run, comparisons := apart(o.Cases)
-	labs := spread(run, min(o.labs(), len(run)))
+	labs := o.spread(run)
 	// When the subject breaks its contract, the cases in the other labs are ended: nothing can be said of it.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,6 +119,7 @@ type outcome struct {
 	head    *report.Head // nil when its step said nothing
 	problem string
 	ended   bool // by a breach of the contract
+	visits  bool // its microVMs are on another machine
 }
 
 // breachError is the end of a run whose subject broke its contract: the id of the case that says so.
@@ -129,7 +130,7 @@ func (e breachError) Error() string { return string(e) + " did not pass: see its
 // runLab runs a step with some of the cases in a lab of its own.
 func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
 	collector := progress.NewCollector(mine, runID)
-	out := outcome{lab: report.Lab{Name: name}}
+	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
 	argv := o.Tools.stepArgv(runID)
 	if o.Patience != 0 {
 		argv = append(argv, "--patience", fmt.Sprint(o.Patience))
@@ -158,6 +159,9 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 	lo := o.Lab
 	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, append(os.Environ(), fault.Env+"="+string(o.Fault)), "/"
 	lo.Stdout, lo.Stderr = events, &words
+	if out.visits { // it needs no KVM here, and a way to the remote machine
+		lo.KVM, lo.UserNet = lab.Native, true
+	}
 	lo.Grace = Grace
 	res, err := start(ctx, again, lo)
 	events.Close()
@@ -217,6 +221,8 @@ func mergeHead(head *report.Head, out outcome) []string {
 		return nil
 	case out.head == nil:
 		return []string{"a lab's step did not say where it ran: nothing is known of its KVM and kernel"}
+	case out.visits: // which says nothing of where the other cases' microVMs are
+		return nil
 	}
 	var problems []string
 	if out.head.KVM != head.KVM {
@@ -257,6 +263,26 @@ func availableMiB() int {
 		return labMiB
 	}
 	return kib >> 10
+}
+
+// visits tells whether a case visits a remote machine that is not Parity's own.
+func (o Options) visits(c catalogue.Case) bool { return o.Tools.Visit != "" && catalogue.IsRemote(c) }
+
+// spread gives the cases of each lab. One that visits a machine has a lab of its own, whose network is this machine's.
+func (o Options) spread(cases []catalogue.Case) [][]catalogue.Case {
+	var at, visiting []catalogue.Case
+	for _, c := range cases {
+		if o.visits(c) {
+			visiting = append(visiting, c)
+		} else {
+			at = append(at, c)
+		}
+	}
+	labs := spread(at, min(o.labs(), len(at)))
+	if len(visiting) > 0 {
+		labs = append(labs, visiting)
+	}
+	return labs
 }
 
 // spread spreads cases over at most n labs: the longest first, each to the lab that has least to do, in catalogue order within a

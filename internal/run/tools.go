@@ -35,6 +35,8 @@ type Tools struct {
 
 	External *External    // the external provider; nil where the run has none
 	Docker   cases.Docker // empty where the run has no Docker Engine
+	Remote   cases.Remote // empty where the run has no remote machine
+	Visit    string       // the URL of the remote machine, where it is not Parity's own
 
 	used []usedProgram // those that the run stands on, as they were when it began
 }
@@ -77,6 +79,7 @@ type ToolOptions struct {
 
 	Docker     bool   // the run has cases with a Docker Engine
 	Remote     bool   // the run has cases with a remote machine, in an engine of their own
+	Visit      Visit  // the remote machine; without a URL, one of the cases' own
 	DockerHost string // an existing one, as DOCKER_HOST has it; empty means engines of the cases' own
 }
 
@@ -125,19 +128,30 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
 	}
-	if o.Docker || o.Remote {
+	own := o.Remote && o.Visit.URL == ""
+	if o.Docker || own {
 		programs := docker.ProgramsIn(o.Cache)
 		if err := programs.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
 		t.Docker = cases.Docker{Programs: programs, Host: o.DockerHost}
 	}
-	if o.Remote {
+	if own {
 		root := remote.RootIn(o.Cache)
 		if err := root.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
-		t.Docker.Remote = root
+		t.Remote.Root = root
+	}
+	if o.Visit.URL != "" {
+		target, err := o.Visit.target()
+		if err != nil {
+			return t, fmt.Errorf("%w --remote %s: %w", ErrOption, o.Visit.URL, err)
+		}
+		t.Visit, t.Remote.Target = fmt.Sprintf("ssh://%s@%s", target.User, target.Address), filepath.Join(o.Folder, "remote.json")
+		if err := target.WriteFile(t.Remote.Target); err != nil {
+			return t, err
+		}
 	}
 	if o.External {
 		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
@@ -202,7 +216,10 @@ func (t Tools) stepArgv(runID string) []string {
 		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-runtime", t.External.Runtime)
 	}
 	if t.Docker.Programs != "" {
-		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host, "--remote-root", string(t.Docker.Remote))
+		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host)
+	}
+	if t.Remote != (cases.Remote{}) {
+		argv = append(argv, "--remote-root", string(t.Remote.Root), "--remote-target", t.Remote.Target)
 	}
 	for _, a := range t.SubjectArgv {
 		argv = append(argv, "--subject", a)

@@ -47,6 +47,7 @@ type Options struct {
 
 	External cases.External // the external provider, where a case has one
 	Docker   cases.Docker
+	Remote   cases.Remote
 	Patience float64 // see cases.Env
 }
 
@@ -64,6 +65,9 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 			return fmt.Errorf("no case has the id %q; `parity list` has those that there are", id)
 		}
 	}
+	if o.Remote.Target != "" {
+		plans = catalogue.Visiting(plans)
+	}
 	if o.StandIn {
 		var err error
 		if o.MSB, err = standin.Install(filepath.Join(scratch, "standin")); err != nil {
@@ -78,7 +82,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
 	env := cases.Env{
 		RunID: o.RunID, Scratch: scratch, MSB: o.MSB, StandIn: o.StandIn, Subject: o.Subject, Probe: o.Probe, Emit: events,
-		External: o.External, Docker: o.Docker, Patience: o.Patience,
+		External: o.External, Docker: o.Docker, Remote: o.Remote, Patience: o.Patience,
 	}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {

@@ -1,6 +1,7 @@
 package remoteagent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,12 +10,21 @@ import (
 	"syscall"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/workspace"
+	"dagger/parity/internal/probe"
 )
 
 // runs shows that what the remote runs is the workspace's runtime, and not another copy of it. The subject speaks to the runtime as long as an SSH
 // session to the workspace is open.
 func (s *scenario) runs() cases.Finding {
-	there, beside, err := s.running()
+	there, beside, err := s.runningHere()
+	if err == nil && s.machine.Mark() != "" {
+		err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
+			found, err := askRemote(ctx, s, probe.RunningArgs(s.binary.Path), probe.ParseProcesses)
+			there = append(there, lines(found)...)
+			return err
+		})
+	}
 	switch {
 	case err != nil:
 		return cases.Unclear("", err.Error(), "run it again")
@@ -27,9 +37,9 @@ func (s *scenario) runs() cases.Finding {
 	return cases.Passed(strings.Join(there, "; "))
 }
 
-// running lists the processes of this lab that run the workspace's runtime: on the remote those of the very file, and beside it those of any
-// file with its content.
-func (s *scenario) running() (there, beside []string, err error) {
+// runningHere lists the processes of this lab that run the workspace's runtime: on the remote, where that is in this lab, those of the very
+// file, and beside it those of any file with its content.
+func (s *scenario) runningHere() (there, beside []string, err error) {
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
 		return nil, nil, err

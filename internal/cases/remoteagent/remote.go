@@ -43,12 +43,16 @@ func (s *scenario) download(ctx context.Context) (string, error) {
 	if err := fault.Failing(fault.RemoteCannotDownload); err != nil {
 		return "", err
 	}
-	one, err := artifacts.Start(everywhere, "trial", []byte("trial"))
+	one, err := artifacts.Start(s.listen(), "trial", []byte("trial"))
 	if err != nil {
 		return "", err
 	}
 	defer one.Close()
-	return "it got " + s.url(one), s.machine.Download(ctx, s.url(one))
+	url, err := s.reached(ctx, one)
+	if err != nil {
+		return "", err
+	}
+	return "it got " + url, s.machine.Download(ctx, url)
 }
 
 // sumOf is the SHA-256 of a content, in hex.

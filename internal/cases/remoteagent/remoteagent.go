@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -40,23 +41,22 @@ const targetID = "target"
 // agentFile is the name under which a CLI looks for its agent below the agent's URL.
 const agentFile = "devsy-linux-amd64"
 
-// everywhere is what a server listens on that the remote reaches.
-var everywhere = netip.MustParseAddrPort("0.0.0.0:0")
-
 // scenario is the case under way.
 type scenario struct {
 	*workspace.Workspace
-	dir      string
-	engine   *docker.Engine
-	machine  *remote.Machine
-	served   *artifacts.Pair
-	agentSum string             // the SHA-256 of the agent that is served
-	asked    int                // how often this side has asked the runtime's server, since it is counted
-	manifest *manifest.Manifest // of the workspace's provider, as the subject was given it
-	binary   file               // the workspace's runtime on the remote, as it was delivered
-	holder   string             // the id of the process on the remote that holds that file open
-	tampered tampered
-	measured report.Performance
+	dir        string
+	engine     *docker.Engine // nil where the remote is not the test's own
+	machine    *remote.Machine
+	served     *artifacts.Pair
+	agentSum   string             // the SHA-256 of the agent that is served
+	agentURL   string             // the folder that it is in, for the remote; see expose
+	runtimeURL string             // that of the runtime, for the remote
+	asked      int                // how often this side has asked the runtime's server, since it is counted
+	manifest   *manifest.Manifest // of the workspace's provider, as the subject was given it
+	binary     file               // the workspace's runtime on the remote, as it was delivered
+	holder     string             // the id of the process on the remote that holds that file open
+	tampered   tampered
+	measured   report.Performance
 }
 
 // Run runs the scenario's one case.
@@ -108,7 +108,9 @@ func (s *scenario) measure() {
 
 // prelude makes the fixtures and looks at the remote, and has the provider added.
 func (s *scenario) prelude(c *cases.Cleanup) {
-	s.engine = s.StartDocker(docker.Options{Dir: filepath.Join(s.dir, "d")}, c)
+	if s.Remote.Target == "" {
+		s.engine = s.StartDocker(docker.Options{Dir: filepath.Join(s.dir, "d")}, c)
+	}
 	s.Check("", "fixture/remote", func() cases.Finding { return s.startRemote(c) })
 	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
 	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again")
@@ -151,7 +153,10 @@ func (s *scenario) preflight(name string, look func(context.Context) (seen strin
 // startRemote makes the remote.
 func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
 	defer s.Timed("remote start")()
-	const next = "see `parity doctor`; scripts/setup gets the Debian packages that the remote is made of"
+	next := "see `parity doctor`; scripts/setup gets the Debian packages that the remote is made of"
+	if s.Remote.Target != "" {
+		next = "see whether ssh reaches the machine with that user and key (docs/remote-agent.md)"
+	}
 	microSandbox, err := s.microSandbox()
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
@@ -162,10 +167,7 @@ func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
 	}
 	err = s.Bounded(remoteDeadline, func(ctx context.Context) (err error) {
 		if err = fault.Failing(fault.RemoteFails); err == nil {
-			s.machine, err = remote.Start(ctx, remote.Options{
-				Engine: s.engine, RunID: s.RunID, Dir: filepath.Join(s.dir, "r"), Root: s.Docker.Remote, MicroSandbox: microSandbox,
-				Program: self, KVM: !s.StandIn, WithoutCA: fault.On(fault.RemoteWithoutCA), Environ: fault.Environ(),
-			})
+			s.machine, err = s.remote(ctx, microSandbox, self)
 		}
 		if err != nil {
 			return err
@@ -177,6 +179,25 @@ func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
 		return cases.Unclear("", err.Error(), next)
 	}
 	return cases.Passed(s.machine.Description())
+}
+
+// remote gives the remote: one of the case's own, or the one that it was told to visit.
+func (s *scenario) remote(ctx context.Context, microSandbox, program string) (*remote.Machine, error) {
+	dir := filepath.Join(s.dir, "r")
+	if s.Remote.Target == "" {
+		return remote.Start(ctx, remote.Options{
+			Engine: s.engine, RunID: s.RunID, Dir: dir, Root: s.Remote.Root, MicroSandbox: microSandbox, Program: program,
+			KVM: !s.StandIn, WithoutCA: fault.On(fault.RemoteWithoutCA), Environ: fault.Environ(),
+		})
+	}
+	target, err := remote.ReadTarget(s.Remote.Target)
+	if err != nil {
+		return nil, err
+	}
+	return remote.Visit(ctx, remote.VisitOptions{
+		Target: target, RunID: s.RunID, Dir: dir, MicroSandbox: microSandbox, Program: program,
+		WithoutCA: fault.On(fault.RemoteWithoutCA), Environ: fault.Environ(),
+	})
 }
 
 // microSandbox gives the folder of MicroSandbox that the remote gets.
@@ -209,7 +230,7 @@ func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 	}
 	if err = fault.Failing(fault.ArtifactsFail); err == nil {
 		s.served, err = artifacts.StartPair(
-			artifacts.File{Listen: everywhere, Name: agentFile, Content: agent}, artifacts.File{Listen: everywhere, Name: "runtime", Content: runtime})
+			artifacts.File{Listen: s.listen(), Name: agentFile, Content: agent}, artifacts.File{Listen: s.listen(), Name: "runtime", Content: runtime})
 	}
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
@@ -221,21 +242,44 @@ func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 		}
 		one.Clear()
 	}
-	if s.manifest, err = s.place("provider", manifest.Placement{RuntimeURL: s.url(s.served.Runtime)}); err != nil {
+	agentURL, err := s.expose(s.served.Agent)
+	if err == nil {
+		s.runtimeURL, err = s.expose(s.served.Runtime)
+	}
+	if err != nil {
+		return cases.Unclear("", err.Error(), nextRemote)
+	}
+	s.agentURL = strings.TrimSuffix(agentURL, "/"+agentFile)
+	if s.manifest, err = s.place("provider", manifest.Placement{RuntimeURL: s.runtimeURL}); err != nil {
 		return cases.Unclear("", err.Error(), "see the external provider's manifest")
 	}
-	return cases.Passed(fmt.Sprintf("the agent at %s, the runtime at %s", s.url(s.served.Agent), s.url(s.served.Runtime)))
+	return cases.Passed(fmt.Sprintf("for the remote, the agent is at %s, the runtime at %s", agentURL, s.runtimeURL))
 }
 
-// url is where the remote reaches a server's file.
-func (s *scenario) url(one *artifacts.Server) string { return one.URLAt(s.machine.Gateway()) }
+// listen is what a server listens on that the remote reaches.
+func (s *scenario) listen() netip.AddrPort { return netip.AddrPortFrom(s.machine.Gateway(), 0) }
+
+// expose gives the URL at which the remote reaches a server's file.
+func (s *scenario) expose(one *artifacts.Server) (url string, err error) {
+	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+		url, err = s.reached(ctx, one)
+		return err
+	})
+	return url, err
+}
+
+// reached is expose within the time of a context.
+func (s *scenario) reached(ctx context.Context, one *artifacts.Server) (string, error) {
+	at, err := s.machine.Reach(ctx, one.Addr().Port())
+	return "http://" + at.String() + "/" + one.Name(), err
+}
 
 // answers shows that a server answers a request from this side with a status. The request is counted.
 func (s *scenario) answers(one *artifacts.Server, want int) error {
 	return s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
-		status, err := ask(ctx, http.MethodHead, s.url(one))
+		status, err := ask(ctx, http.MethodHead, one.URL())
 		if err == nil && status != want {
-			err = fmt.Errorf("HEAD %s: expected %d, seen %d", s.url(one), want, status)
+			err = fmt.Errorf("HEAD %s: expected %d, seen %d", one.URL(), want, status)
 		}
 		return err
 	})
@@ -250,7 +294,10 @@ func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest,
 	if err != nil {
 		return nil, err
 	}
-	p.Exec, p.AgentURL = s.machine.Command(), strings.TrimSuffix(s.url(s.served.Agent), "/"+agentFile)
+	p.Exec, p.AgentURL = s.machine.Command(), s.agentURL
+	if s.Remote.Target != "" { // it is to be below what is the test's own there
+		p.AgentPath = path.Join(s.machine.Home(), "agent/devsy")
+	}
 	text, err := manifest.Place(source, p)
 	if err != nil {
 		return nil, err
@@ -264,21 +311,23 @@ func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest,
 
 // carry brings a file to the remote.
 func (s *scenario) carry(ctx context.Context, file string) (string, error) {
-	there := filepath.Join("/tmp", filepath.Base(file))
+	there := path.Join(s.machine.Temp(), filepath.Base(file))
 	return there, s.machine.Upload(ctx, file, there, 0o644)
 }
 
 // fixturesIntact says which of the fixtures that the subject works with is broken, if any.
 func (s *scenario) fixturesIntact(ctx context.Context) error {
-	if err := s.engine.Alive(ctx); err != nil {
-		return fmt.Errorf("the Docker Engine is broken: %w", err)
+	if s.engine != nil {
+		if err := s.engine.Alive(ctx); err != nil {
+			return fmt.Errorf("the Docker Engine is broken: %w", err)
+		}
 	}
 	if err := s.machine.Alive(ctx); err != nil {
 		return fmt.Errorf("the remote is broken: %w", err)
 	}
 	for _, one := range append([]*artifacts.Server{s.served.Agent, s.served.Runtime}, s.tampered.servers()...) {
 		if err := s.listens(ctx, one); err != nil {
-			return fmt.Errorf("the server of %s is broken: %w", s.url(one), err)
+			return fmt.Errorf("the server of %s is broken: %w", one.URL(), err)
 		}
 	}
 	if err := s.machine.Room(ctx, leastRoom); err != nil {
@@ -295,7 +344,7 @@ var direct = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // listens shows that a server takes requests. It is not counted.
 func (s *scenario) listens(ctx context.Context, one *artifacts.Server) error {
-	address := "http://" + netip.AddrPortFrom(s.machine.Gateway(), one.Addr().Port()).String() + "/parity/requests"
+	address := "http://" + one.Addr().String() + "/parity/requests"
 	_, err := ask(ctx, http.MethodGet, address)
 	return err
 }

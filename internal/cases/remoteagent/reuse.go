@@ -106,8 +106,15 @@ func (s *scenario) there() cases.Finding {
 	return cases.Passed("no sandbox on this side; the remote has " + strings.Join(inside, "; "))
 }
 
-// machines lists the processes in this lab that hold a machine of KVM's: those of the remote's, and those beside it.
+// machines lists the processes that hold a machine of KVM's: those of the remote's, and those of this lab's beside it.
 func (s *scenario) machines(ctx context.Context) (inside, beside []string, err error) {
+	if mark := s.machine.Mark(); mark != "" {
+		there, err := askRemote(ctx, s, probe.MachinesArgs(mark), probe.ParseProcesses)
+		if err != nil {
+			return nil, nil, err
+		}
+		inside = lines(there)
+	}
 	res, err := proc.Run(ctx, proc.Cmd{Argv: append([]string{s.Probe}, probe.MachinesArgs("")...)})
 	if err != nil {
 		return nil, nil, err
@@ -116,9 +123,8 @@ func (s *scenario) machines(ctx context.Context) (inside, beside []string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, m := range found.List {
-		line := fmt.Sprintf("process %d, %s", m.PID, m.Command)
-		its, err := s.machine.Contains(m.PID)
+	for i, line := range lines(found) {
+		its, err := s.machine.Contains(found.List[i].PID)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -129,6 +135,14 @@ func (s *scenario) machines(ctx context.Context) (inside, beside []string, err e
 		}
 	}
 	return inside, beside, nil
+}
+
+// lines describes processes in a line each.
+func lines(found probe.Processes) (list []string) {
+	for _, one := range found.List {
+		list = append(list, fmt.Sprintf("process %d, %s", one.PID, one.Command))
+	}
+	return list
 }
 
 func names(list []msb.Listed) string {
@@ -143,7 +157,7 @@ func names(list []msb.Listed) string {
 func (s *scenario) loseSource() {
 	const phase = catalogue.Restarted
 	s.check(phase, "cache/removed", func() cases.Finding {
-		entry := s.cacheEntry(s.url(s.served.Runtime))
+		entry := s.cacheEntry(s.runtimeURL)
 		var there, left bool
 		err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
 			if there, err = s.exists(ctx, entry); err != nil || !there || fault.On(fault.RemoteCacheStays) {

@@ -122,12 +122,16 @@ func (s *scenario) control(c *cases.Cleanup) cases.Finding {
 
 // offer serves a variant, and writes the manifest of its provider.
 func (s *scenario) offer(v *variant, c *cases.Cleanup) (err error) {
-	if v.server, err = artifacts.Start(everywhere, "runtime", v.content); err != nil {
+	if v.server, err = artifacts.Start(s.listen(), "runtime", v.content); err != nil {
 		return err
 	}
 	server := v.server
 	c.Add("the server of the runtime of "+v.id, func(context.Context) error { return server.Close() })
-	_, err = s.place(v.provider, manifest.Placement{RuntimeURL: s.url(v.server), SHA256: sumOf(s.tampered.whole.content)})
+	url, err := s.expose(v.server)
+	if err != nil {
+		return err
+	}
+	_, err = s.place(v.provider, manifest.Placement{RuntimeURL: url, SHA256: sumOf(s.tampered.whole.content)})
 	c.Add("the workspace "+v.id, func(ctx context.Context) error { return s.Bench.Subject.Delete(ctx, v.id, true) })
 	return err
 }
