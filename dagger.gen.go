@@ -558,6 +558,27 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 			if err != nil {
 				panic(fmt.Errorf("%s: %w", "failed to unmarshal parent object", err))
 			}
+			var remote string
+			if inputArgs["remote"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["remote"]), &remote)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg remote", err))
+				}
+			}
+			var remoteKey *dagger.Secret
+			if inputArgs["remoteKey"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["remoteKey"]), &remoteKey)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg remoteKey", err))
+				}
+			}
+			var remoteKnownHosts *dagger.File
+			if inputArgs["remoteKnownHosts"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["remoteKnownHosts"]), &remoteKnownHosts)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg remoteKnownHosts", err))
+				}
+			}
 			var keepGoing bool
 			if inputArgs["keepGoing"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["keepGoing"]), &keepGoing)
@@ -565,7 +586,7 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg keepGoing", err))
 				}
 			}
-			return (*Parity).RemoteAgent(&parent, ctx, keepGoing)
+			return (*Parity).RemoteAgent(&parent, ctx, remote, remoteKey, remoteKnownHosts, keepGoing)
 		case "RemoteMachine":
 			var parent Parity
 			err = json.Unmarshal(parentJSON, &parent)

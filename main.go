@@ -135,11 +135,26 @@ func (p *Parity) ImageParity(
 // +cache="session"
 func (p *Parity) RemoteAgent(
 	ctx context.Context,
+	// A remote machine with KVM, ssh://USER@HOST:PORT, that the engine reaches (default: one of the run's own)
+	// +optional
+	remote string,
+	// The private key to log in with there, without a passphrase
+	// +optional
+	remoteKey *dagger.Secret,
+	// A known_hosts file with its public key: ssh-keyscan prints a line for it
+	// +optional
+	remoteKnownHosts *dagger.File,
 	// Give the report whatever the verdict: its assert fails then
 	// +optional
 	keepGoing bool,
 ) (*Report, error) {
-	return p.scenario(ctx, pipelines.Run{Scenario: "remote-agent", Provider: string(ProviderExternal)}, keepGoing)
+	if (remote == "") != (remoteKey == nil) || (remote == "") != (remoteKnownHosts == nil) {
+		return nil, errors.New("--remote, --remote-key and --remote-known-hosts go together")
+	}
+	return p.scenario(ctx, pipelines.Run{
+		Scenario: "remote-agent", Provider: string(ProviderExternal),
+		Remote: remote, RemoteKey: remoteKey, RemoteKnownHosts: remoteKnownHosts,
+	}, keepGoing)
 }
 
 // Check that the workspace CLI speaks the command line that Parity drives

@@ -14,9 +14,11 @@ import (
 
 // Where the step finds what it was given, and where it leaves its report.
 const (
-	givenSubject  = "/opt/subject/subject"
-	givenProvider = "/opt/provider/provider.yaml"
-	reportFolder  = "/parity-report"
+	givenSubject    = "/opt/subject/subject"
+	givenProvider   = "/opt/provider/provider.yaml"
+	givenKnownHosts = "/opt/remote/known_hosts"
+	givenKey        = "/run/secrets/remote_key"
+	reportFolder    = "/parity-report"
 )
 
 // The exit codes of parity after which there is no report.
@@ -30,6 +32,10 @@ type Run struct {
 	Scenario string // or all
 	Provider string // builtin, external or both
 	Only     string // a pattern of case ids; empty means all of the scenario
+
+	Remote           string // of the scenario remote-agent, ssh://USER@HOST:PORT; empty means a machine of the case's own
+	RemoteKey        *dagger.Secret
+	RemoteKnownHosts *dagger.File
 }
 
 // Scenario runs a scenario in one privileged step. It gives the report's folder and what is in it. The error is about the run, not about
@@ -53,6 +59,10 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 	if p.o.ExternalProvider != nil {
 		machine = machine.WithFile(givenProvider, p.o.ExternalProvider)
 		argv = append(argv, "--external-provider", givenProvider)
+	}
+	if run.Remote != "" {
+		machine = machine.WithMountedSecret(givenKey, run.RemoteKey).WithFile(givenKnownHosts, run.RemoteKnownHosts)
+		argv = append(argv, "--remote", run.Remote, "--remote-key", givenKey, "--remote-known-hosts", givenKnownHosts)
 	}
 	done, err := privileged(machine, argv).Sync(ctx)
 	if err != nil {

@@ -320,6 +320,34 @@ func TestTheHostKeyOfARemoteMachineIsMountedAsASecret(t *testing.T) {
 	}
 }
 
+// A remote machine of the user's own reaches the step: its key as a secret that is mounted, and all three options or none.
+func TestARemoteMachineOfTheUsersOwnIsVisited(t *testing.T) {
+	args := map[string]any{"remote": "ssh://me@build.example", "remoteKey": "given", "remoteKnownHosts": "known"}
+	e := startEngine(t, call{object: "Parity", function: "RemoteAgent", parent: fields, args: args}, step{report: reportWith(report.Pass)}.answer)
+	secret, file := `setSecret(name: "key", plaintext: "hush")`, `host.file(path: "known_hosts")`
+	e.give("given", secret)
+	e.give("known", file)
+	if out, err := e.start(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	chain := e.last()
+	for _, want := range []string{
+		`.withMountedSecret(path: "/run/secrets/remote_key", source: {` + secret + `})`, `.withFile(path: "/opt/remote/known_hosts", source: {` + file + `})`,
+		`"--remote" "ssh://me@build.example" "--remote-key" "/run/secrets/remote_key" "--remote-known-hosts" "/opt/remote/known_hosts"`,
+	} {
+		if !strings.Contains(chain, want) {
+			t.Errorf("want %s in\n%s", want, chain)
+		}
+	}
+	if strings.Count(chain, "hush") != 1 {
+		t.Errorf("the key is elsewhere too:\n%s", chain)
+	}
+	_, out := run(t, call{object: "Parity", function: "RemoteAgent", parent: fields, args: map[string]any{"remote": "ssh://me@build.example"}}, step{})
+	if !strings.Contains(out.err, "--remote, --remote-key and --remote-known-hosts go together") {
+		t.Errorf("a machine without a key: %q", out.err)
+	}
+}
+
 func TestTheStepOfAGivenContainerIsPrivileged(t *testing.T) {
 	e := startEngine(t, call{object: "Parity", function: "Step", parent: fields, args: map[string]any{"container": "given", "args": []string{"msb", "doctor"}}}, step{}.answer)
 	given := `container.from(address: "mine")`
