@@ -38,6 +38,9 @@ const (
 	userID          = 1000 // and of its group
 )
 
+// hard is what the values of environment variables end with: all that a shell, a Dockerfile or a list of KEY=VALUE gives a meaning.
+const hard = ` a=b 'c' "d" \e $HOME ${PATH} #f;*`
+
 // version is one content of the image: every version of a case is published under the same reference.
 type version struct {
 	nonce string
@@ -50,7 +53,7 @@ func (s *scenario) publish() cases.Finding {
 	done := s.Timed("image build")
 	img, err := images.Build(images.Spec{
 		Nonce: nonce, User: user, HardTree: true,
-		Env: map[string]string{environmentName: nonce}, Files: map[string]string{images.MarkerPath: s.name + " " + nonce},
+		Env: map[string]string{environmentName: nonce + hard}, Files: map[string]string{images.MarkerPath: s.name + " " + nonce},
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), "see `parity doctor`: the image is made of the machine's static busybox")
@@ -135,7 +138,7 @@ func (s *scenario) dockerfile() string {
 	return strings.Join([]string{
 		"FROM " + s.ref,
 		"USER root",
-		"ENV " + dockerfileName + "=" + s.dockerfileMarker(),
+		"ENV " + dockerfileName + `="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`).Replace(s.dockerfileMarker()+hard) + `"`,
 		"COPY " + contextFile + " " + builtFolder + "/copied",
 		"RUN cd " + builtFolder + " && printf %s " + s.dockerfileMarker() + " >dockerfile && ln dockerfile linked && rm " + images.MarkerPath,
 		"RUN cd " + builtFolder + fmt.Sprintf(" && cp dockerfile owned && chown %d:%d owned && chmod 4755 owned", userID, userID),

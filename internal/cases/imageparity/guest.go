@@ -47,15 +47,15 @@ func (s *scenario) markers(phase string, g *workspace.Guest) {
 	switch s.name {
 	case catalogue.ImageRegistry:
 		check("os-release", "sed -n s/^ID=//p /etc/os-release", images.ID+"\n", nextContent)
-		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
+		check("environment", environment(environmentName), s.current.nonce+hard, nextEnvironment)
 	case catalogue.ImageDocker:
 		check("marker", "cat "+images.MarkerPath, s.name+" "+s.current.nonce, nextContent)
-		check("environment", environment(environmentName), s.current.nonce, nextEnvironment)
+		check("environment", environment(environmentName), s.current.nonce+hard, nextEnvironment)
 	case catalogue.ImageFeature:
 		check("dockerfile/file", "cat "+dockerfilePath, s.dockerfileMarker(), "the guest was not made of what the Dockerfile builds")
-		check("dockerfile/environment", environment(dockerfileName), s.dockerfileMarker(), nextEnvironment)
+		check("dockerfile/environment", environment(dockerfileName), s.dockerfileMarker()+hard, nextEnvironment)
 		check("feature/file", "cat "+featurePath, s.featureMarker(), "the Feature was not installed as the Dev Container Features specification has it")
-		check("feature/environment", environment(featureName), "feature-"+s.dockerfileMarker(), "the Feature's containerEnv did not arrive in an SSH command")
+		check("feature/environment", environment(featureName), "feature-"+s.dockerfileMarker()+hard, "the Feature's containerEnv did not arrive in an SSH command")
 	}
 }
 
