@@ -101,6 +101,8 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"lab --net= -- true", `--net "": the value is empty`},
 		{"egress --provider docker", `unknown provider "docker"; known are builtin, external, both`},
 		{"egress --provider builtin --external-provider p.yaml", "--external-provider goes with --provider external or both"},
+		{"image-parity --standin --docker-host /var/run/docker.sock", "expected unix://PATH or tcp://HOST:PORT"},
+		{"image-parity --standin --docker-host unix://", `--docker-host "unix://"`},
 		{"remote-agent --standin --remote-key /x", "--remote-key and --remote-known-hosts go with --remote"},
 		{"remote-agent --standin --remote build.example", "expected ssh://USER@HOST:PORT"},
 		{"remote-agent --remote=", "the value is empty"},

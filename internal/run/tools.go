@@ -128,6 +128,11 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
 	}
+	if o.DockerHost != "" {
+		if err := docker.CheckHost(o.DockerHost); err != nil {
+			return t, fmt.Errorf("%w --docker-host %q: %w", ErrOption, o.DockerHost, err)
+		}
+	}
 	own := o.Remote && o.Visit.URL == ""
 	if o.Docker || own {
 		programs := docker.ProgramsIn(o.Cache)
