@@ -64,7 +64,7 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 		machine = machine.WithMountedSecret(givenKey, run.RemoteKey).WithFile(givenKnownHosts, run.RemoteKnownHosts)
 		argv = append(argv, "--remote", run.Remote, "--remote-key", givenKey, "--remote-known-hosts", givenKnownHosts)
 	}
-	done, err := privileged(machine, argv).Sync(ctx)
+	done, err := privileged(p.inTurn(machine), argv).Sync(ctx)
 	if err != nil {
 		return nil, report.Report{}, p.explain(err)
 	}
@@ -111,6 +111,12 @@ func (p Pipelines) List(ctx context.Context, checks bool) (string, error) {
 		argv = append(argv, "--checks")
 	}
 	return p.withPrograms(p.Debian()).WithExec(argv).Stdout(ctx)
+}
+
+// inTurn has the runs on an engine wait for one another: each takes all processors of its machine, and what is late for want of one looks
+// broken. The engine does so for a cache volume that one exec may have at a time.
+func (p Pipelines) inTurn(c *dagger.Container) *dagger.Container {
+	return c.WithMountedCache("/run/parity-turn", p.dag.CacheVolume("parity-turn"), dagger.ContainerWithMountedCacheOpts{Sharing: dagger.CacheSharingModeLocked})
 }
 
 // privileged runs a command with KVM, and with the right to make namespaces and mounts, whatever its exit code. It is run at each call:

@@ -144,6 +144,25 @@ func TestOnlyTheStepIsPrivilegedAndHasTheNonce(t *testing.T) {
 	}
 }
 
+// Runs on one engine wait for one another. A step of another module's does not: it may be one that a service of its own runs, which would be
+// waited for for ever.
+func TestOnlyARunWaitsForItsTurn(t *testing.T) {
+	const turn = `path: "/run/parity-turn", sharing: "LOCKED")`
+	e, _ := run(t, egress(fields, nil), step{report: reportWith(report.Pass)})
+	chain := theStep(t, e)
+	if !strings.Contains(chain, turn) {
+		t.Errorf("a run does not wait for its turn:\n%s", chain)
+	}
+	e = startEngine(t, call{object: "Parity", function: "Step", parent: fields, args: map[string]any{"container": "given", "args": []string{"true"}}}, step{}.answer)
+	e.give("given", `container.from(address: "mine")`)
+	if out, err := e.start(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if strings.Contains(e.last(), "parity-turn") {
+		t.Errorf("a step of another module's waits:\n%s", e.last())
+	}
+}
+
 var nonce = regexp.MustCompile(`\.withEnvVariable\(name: "PARITY_NONCE", value: "([^"]+)"\)$`)
 
 func cutLast(s, sep string) (before, after string, found bool) {
