@@ -103,7 +103,7 @@ func (p Pipelines) pinned() *dagger.Directory {
 
 // setup runs scripts/setup.
 func (p Pipelines) setup(args ...string) dagger.WithContainerFunc {
-	source := p.o.Source.Filter(dagger.DirectoryFilterOpts{Include: []string{"scripts/setup", "internal/msb/release.env"}})
+	source := p.o.Source.Filter(dagger.DirectoryFilterOpts{Include: []string{"scripts/setup", "internal/msb/release.env", "fixtures/remote/root.list"}})
 	return func(c *dagger.Container) *dagger.Container {
 		return c.
 			WithDirectory(home, source).

@@ -194,7 +194,7 @@ func TestAnUnforeseenFailureOfSetupIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{"scripts/setup": string(script), "internal/msb/release.env": "no-such-command\n"} {
+	for path, content := range map[string]string{"scripts/setup": string(script), "internal/msb/release.env": "no-such-command\n", "fixtures/remote/root.list": ""} {
 		path = filepath.Join(project, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
