@@ -156,6 +156,7 @@ const (
 	RemoteCacheStays     Fault = "remote-cache-stays"
 	ArtifactsFail        Fault = "artifacts-fail"
 	ArtifactsDie         Fault = "artifacts-die"
+	StrangerAsks         Fault = "stranger-asks"
 	RuntimeStaysOnline   Fault = "runtime-stays-online"
 	MachineBeside        Fault = "machine-beside"
 	MachineLeftBehind    Fault = "machine-left-behind"
@@ -314,6 +315,7 @@ func Catalogue() []Entry {
 		{RemoteCacheStays, Fixture, "The download cache on the remote machine cannot be removed."},
 		{ArtifactsFail, Fixture, "The servers of the agent and the runtime cannot listen."},
 		{ArtifactsDie, Fixture, "The runtime's server is gone before a workspace is made."},
+		{StrangerAsks, Fixture, "Somebody else on the remote machine asks the runtime's server, and does not know what for."},
 		{RuntimeStaysOnline, Fixture, "The runtime's server goes on serving when it is to be offline."},
 		{MachineBeside, Fixture, "A sandbox runs on this side beside the remote machine's."},
 		{MachineLeftBehind, Fixture, "A sandbox is on the remote machine after an up that failed."},

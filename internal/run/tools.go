@@ -151,7 +151,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	if o.Visit.URL != "" {
 		target, err := o.Visit.target()
 		if err != nil {
-			return t, fmt.Errorf("%w --remote %s: %w", ErrOption, o.Visit.URL, err)
+			return t, fmt.Errorf("%w --remote %q: %w", ErrOption, o.Visit.Redacted(), err)
 		}
 		t.Visit, t.Remote.Target = fmt.Sprintf("ssh://%s@%s", target.User, target.Address), filepath.Join(o.Folder, "remote.json")
 		if err := target.WriteFile(t.Remote.Target); err != nil {

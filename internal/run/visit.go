@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -31,7 +32,7 @@ var keyFiles = []string{"id_rsa", "id_ecdsa", "id_ed25519"}
 // target gives how the machine is reached. Nothing is sent to it.
 func (v Visit) target() (t remote.Target, err error) {
 	u, err := url.Parse(v.URL)
-	if err != nil || u.Scheme != "ssh" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || strings.ContainsFunc(u.User.Username()+u.Host, notPrinted) || u.Scheme != "ssh" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return t, errors.New("expected ssh://USER@HOST:PORT")
 	}
 	if _, has := u.User.Password(); has {
@@ -55,6 +56,20 @@ func (v Visit) target() (t remote.Target, err error) {
 	}
 	t.HostKey, err = v.hostKeys(t.Address)
 	return t, err
+}
+
+// notPrinted tells of what has no place in a name.
+func notPrinted(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+
+// Redacted is the URL for a message: without a password, should one be in it.
+func (v Visit) Redacted() string {
+	before, rest, ok := strings.Cut(v.URL, "://")
+	at := strings.LastIndex(rest, "@")
+	user, _, secret := strings.Cut(rest[:max(at, 0)], ":")
+	if !ok || !secret {
+		return v.URL
+	}
+	return before + "://" + user + ":xxxxx" + rest[at:]
 }
 
 // keys finds the private keys.
@@ -109,9 +124,24 @@ func (v Visit) hostKeys(address string) (string, error) {
 	if err := known(address, &net.TCPAddr{}, nobody{}); !errors.As(err, &unknown) || len(unknown.Want) == 0 {
 		return "", fmt.Errorf("%s has no public key of %s%s", file, knownhosts.Normalize(address), next)
 	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
 	var lines strings.Builder
+	written := strings.Split(string(text), "\n")
 	for _, one := range unknown.Want {
+		if strings.HasPrefix(strings.TrimSpace(written[one.Line-1]), "@cert-authority") {
+			continue // it is nobody's host key
+		}
+		// What is revoked is known, too.
+		if err := known(address, &net.TCPAddr{}, one.Key); err != nil {
+			return "", fmt.Errorf("%s, line %d: the public key of %s is not to be trusted: %w", file, one.Line, knownhosts.Normalize(address), err)
+		}
 		lines.Write(ssh.MarshalAuthorizedKey(one.Key))
+	}
+	if lines.Len() == 0 {
+		return "", fmt.Errorf("%s has only a certificate authority for %s, which is not supported%s", file, knownhosts.Normalize(address), next)
 	}
 	return lines.String(), nil
 }

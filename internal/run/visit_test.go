@@ -43,6 +43,7 @@ func TestARemoteMachineIsNamedAsSSHDoes(t *testing.T) {
 	in := func(name string) string { return filepath.Join(home, ".ssh", name) }
 	private, public := keyPair(t, "")
 	locked, _ := keyPair(t, "secret")
+	_, revoked := keyPair(t, "")
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,9 @@ func TestARemoteMachineIsNamedAsSSHDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownhosts.Line([]string{"build.example", "192.0.2.1"}, public) + "\n" + knownhosts.Line([]string{knownhosts.HashHostname("build.example")}, second) + "\n" +
-		knownhosts.Line([]string{"[build.example]:2222"}, second) + "\n" + knownhosts.Line([]string{"[2001:db8::1]:2222"}, public) + "\n"
+		knownhosts.Line([]string{"[build.example]:2222"}, second) + "\n" + knownhosts.Line([]string{"[2001:db8::1]:2222"}, public) + "\n" +
+		knownhosts.Line([]string{"revoked.example"}, revoked) + "\n@revoked " + knownhosts.Line([]string{"*"}, revoked) + "\n" +
+		"@cert-authority " + knownhosts.Line([]string{"certified.example"}, public) + "\n"
 	err = errors.Join(os.Mkdir(filepath.Dir(in("x")), 0o700), os.WriteFile(in("id_ed25519"), private, 0o600), os.WriteFile(in("id_rsa"), locked, 0o600),
 		os.WriteFile(in("other"), private, 0o600), os.WriteFile(in("known_hosts"), []byte(known), 0o600), os.WriteFile(in("known_elsewhere"), nil, 0o600))
 	if err != nil {
@@ -95,6 +98,9 @@ func TestARemoteMachineIsNamedAsSSHDoes(t *testing.T) {
 		"no host":          {Visit{URL: "ssh://me@"}, "expected ssh://USER@HOST:PORT"},
 		"a path":           {Visit{URL: "ssh://build.example/home"}, "expected ssh://USER@HOST:PORT"},
 		"a password":       {Visit{URL: "ssh://me:secret@build.example"}, "--remote-key"},
+		"a line feed":      {Visit{URL: "ssh://m%0Ae@build.example"}, "expected ssh://USER@HOST:PORT"},
+		"a revoked key":    {Visit{URL: "ssh://me@revoked.example"}, "is not to be trusted: knownhosts: key is revoked"},
+		"an authority":     {Visit{URL: "ssh://me@certified.example"}, "has only a certificate authority for certified.example"},
 		"port 0":           {Visit{URL: "ssh://build.example:0"}, `"0"`},
 		"a high port":      {Visit{URL: "ssh://build.example:65536"}, `"65536"`},
 		"no key":           {Visit{URL: "ssh://build.example", Key: in("none")}, in("none")},
@@ -107,6 +113,13 @@ func TestARemoteMachineIsNamedAsSSHDoes(t *testing.T) {
 	} {
 		if got, err := test.visit.target(); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "PRIVATE") {
 			t.Errorf("%s: expected an error with %q, got %+v, %v", name, test.want, got, err)
+		}
+	}
+	for url, want := range map[string]string{
+		"ssh://me:secret@build.example:22": "ssh://me:xxxxx@build.example:22", "ssh://me:se@cret@h": "ssh://me:xxxxx@h", "ssh://me@build.example:22": "ssh://me@build.example:22",
+	} {
+		if got := (Visit{URL: url}).Redacted(); got != want {
+			t.Errorf("%s is shown as %s", url, got)
 		}
 	}
 	if err := os.Remove(in("id_ed25519")); err != nil {

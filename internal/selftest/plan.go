@@ -328,6 +328,7 @@ func rows() []Row {
 		breaks(fault.RemoteCannotDownload, unclear(delivery, "", "remote/download")),
 		breaks(fault.LoadFails, unclear(delivery, "", "fixture/image")),
 		breaks(fault.ArtifactsDie, unclear(delivery, created, "workspace/up")),
+		breaks(fault.StrangerAsks, unclear(delivery, created, "runtime/once")),
 		breaks(fault.AgentHere, fails(delivery, created, "identity/state")),
 		breaks(fault.AgentNotDownloaded, fails(delivery, created, "agent/delivered")),
 		breaks(fault.RuntimeElsewhere, fails(delivery, created, "binary/whole"), problem(delivery)), // nor does delete find it

@@ -11,6 +11,7 @@ import (
 	"al.essio.dev/pkg/shellescape"
 
 	"dagger/parity/fixtures/artifacts"
+	"dagger/parity/internal/cases"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/probe"
 )
@@ -43,7 +44,7 @@ func (s *scenario) download(ctx context.Context) (string, error) {
 	if err := fault.Failing(fault.RemoteCannotDownload); err != nil {
 		return "", err
 	}
-	one, err := artifacts.Start(s.listen(), "trial", []byte("trial"))
+	one, err := artifacts.Start(s.listen(), cases.Nonce("trial"), []byte("trial"))
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +53,15 @@ func (s *scenario) download(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "it got " + url, s.machine.Download(ctx, url)
+	if err := s.machine.Download(ctx, url); err != nil {
+		return "", err
+	}
+	// What comes from another address is not told from what this side does.
+	all := one.Receipts().Requests
+	if len(all) != 1 || all[0].Peer != s.machine.Address().String() {
+		return "", fmt.Errorf("%s was to be asked for once, from %s, and was: %s", url, s.machine.Address(), requests(all))
+	}
+	return "it got " + url, nil
 }
 
 // sumOf is the SHA-256 of a content, in hex.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"dagger/parity/fixtures/artifacts"
 	"dagger/parity/fixtures/docker"
 	"dagger/parity/fixtures/remote"
@@ -108,15 +110,19 @@ func (s *scenario) measure() {
 
 // prelude makes the fixtures and looks at the remote, and has the provider added.
 func (s *scenario) prelude(c *cases.Cleanup) {
-	if s.Remote.Target == "" {
+	if !s.visits() {
 		s.engine = s.StartDocker(docker.Options{Dir: filepath.Join(s.dir, "d")}, c)
 	}
 	s.Check("", "fixture/remote", func() cases.Finding { return s.startRemote(c) })
 	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
-	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again")
+	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again; on a machine of yours, see whether its user has a proxy set for curl")
 	s.preflight("remote/kvm", s.kvm, "the lab must have KVM, see `parity doctor`")
 	s.preflight("remote/disk", s.disk, cases.NextRoom)
-	s.preflight("remote/download", s.download, "run scripts/setup again: the remote is made of Debian's packages in Parity's cache")
+	nextDownload := "run scripts/setup again: the remote is made of Debian's packages in Parity's cache"
+	if s.visits() {
+		nextDownload = "what the remote asks for must reach this side from it alone (docs/remote-agent.md)"
+	}
+	s.preflight("remote/download", s.download, nextDownload)
 	s.Check("", "fixture/image", func() cases.Finding {
 		elsewhere := &cases.Elsewhere{MSB: s.machine.MSB(), Source: s.providerFile("provider"), Served: s.served.Runtime.Requests, Carry: s.carry}
 		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, s.dir, cases.Surroundings{Elsewhere: elsewhere}, c)
@@ -125,13 +131,19 @@ func (s *scenario) prelude(c *cases.Cleanup) {
 			err = s.Bounded(imageDeadline, b.LoadImage)
 		}
 		if err != nil {
-			return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk)")
+			return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk), and of a machine of yours; the stand-in needs root there")
 		}
 		return cases.Passed(b.Image)
 	})
 	s.AddProvider()
 	if fault.On(fault.ArtifactsDie) && !s.Broken() {
 		_ = s.served.Runtime.Close() // what lives on breaks no check
+	}
+	if fault.On(fault.StrangerAsks) && !s.Broken() {
+		_ = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error { // of whom nobody hears, no check breaks
+			_, err := s.machine.Run(ctx, "curl --silent --output /dev/null "+shellescape.Quote(strings.TrimSuffix(s.runtimeURL, s.served.Runtime.Name())), nil)
+			return err
+		})
 	}
 }
 
@@ -150,11 +162,14 @@ func (s *scenario) preflight(name string, look func(context.Context) (seen strin
 	})
 }
 
+// visits tells whether the remote is not the test's own.
+func (s *scenario) visits() bool { return s.Remote.Target != "" }
+
 // startRemote makes the remote.
 func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
 	defer s.Timed("remote start")()
 	next := "see `parity doctor`; scripts/setup gets the Debian packages that the remote is made of"
-	if s.Remote.Target != "" {
+	if s.visits() {
 		next = "see whether ssh reaches the machine with that user and key (docs/remote-agent.md)"
 	}
 	microSandbox, err := s.microSandbox()
@@ -184,7 +199,7 @@ func (s *scenario) startRemote(c *cases.Cleanup) cases.Finding {
 // remote gives the remote: one of the case's own, or the one that it was told to visit.
 func (s *scenario) remote(ctx context.Context, microSandbox, program string) (*remote.Machine, error) {
 	dir := filepath.Join(s.dir, "r")
-	if s.Remote.Target == "" {
+	if !s.visits() {
 		return remote.Start(ctx, remote.Options{
 			Engine: s.engine, RunID: s.RunID, Dir: dir, Root: s.Remote.Root, MicroSandbox: microSandbox, Program: program,
 			KVM: !s.StandIn, WithoutCA: fault.On(fault.RemoteWithoutCA), Environ: fault.Environ(),
@@ -230,7 +245,7 @@ func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 	}
 	if err = fault.Failing(fault.ArtifactsFail); err == nil {
 		s.served, err = artifacts.StartPair(
-			artifacts.File{Listen: s.listen(), Name: agentFile, Content: agent}, artifacts.File{Listen: s.listen(), Name: "runtime", Content: runtime})
+			artifacts.File{Listen: s.listen(), Name: agentFile, Content: agent}, artifacts.File{Listen: s.listen(), Name: cases.Nonce("runtime"), Content: runtime})
 	}
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
@@ -295,7 +310,7 @@ func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest,
 		return nil, err
 	}
 	p.Exec, p.AgentURL = s.machine.Command(), s.agentURL
-	if s.Remote.Target != "" { // it is to be below what is the test's own there
+	if s.visits() { // it is to be below what is the test's own there
 		p.AgentPath = path.Join(s.machine.Home(), "agent/devsy")
 	}
 	text, err := manifest.Place(source, p)
@@ -331,7 +346,7 @@ func (s *scenario) fixturesIntact(ctx context.Context) error {
 		}
 	}
 	if err := s.machine.Room(ctx, leastRoom); err != nil {
-		return fmt.Errorf("the remote's disk is full: %w", err)
+		return fmt.Errorf("the remote has no room, or does not tell: %w", err)
 	}
 	return nil
 }

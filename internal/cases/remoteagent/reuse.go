@@ -31,8 +31,11 @@ func (s *scenario) delivered(msb.Sandbox) {
 	const phase = catalogue.Created
 	s.check(phase, "agent/delivered", s.agentDelivered)
 	s.check(phase, "runtime/once", func() cases.Finding {
-		all := s.served.Runtime.Receipts().Requests
+		all, strangers := s.runtimeRequests()
 		s.Observe(phase, "runtime", "asked for %d times", len(all))
+		if len(strangers) > 0 {
+			return s.stranger(strangers)
+		}
 		if len(all) != 1 || !s.wasServed(all[0]) {
 			return cases.Broken("", requests(all), "one download by the remote is enough for a workspace, and no other request is needed")
 		}
@@ -100,6 +103,9 @@ func (s *scenario) there() cases.Finding {
 		return cases.Passed("no sandbox on this side; the stand-in has no machine of KVM's to look for")
 	case len(beside) > 0:
 		return cases.Broken("every process that holds a machine of KVM's is the remote's", strings.Join(beside, "; "), next)
+	case len(inside) == 0 && s.visits():
+		return cases.Unclear("a process of the remote's, with "+s.machine.Mark()+" in its environment, that holds a machine of KVM's", "none",
+			"where others have machines, too, the run's own are told by that entry, which the subject must hand on")
 	case len(inside) == 0:
 		return cases.Broken("a process of the remote's that holds a machine of KVM's", "none", next)
 	}
@@ -218,9 +224,30 @@ func (s *scenario) reused(msb.Sandbox) {
 	s.check(phase, "place", s.there)
 }
 
+// runtimeRequests are those to the runtime's server. Those for anything else than the runtime are strangers': its name is not to be guessed, and on
+// a machine that is not the test's own anybody may look at what listens there.
+func (s *scenario) runtimeRequests() (all, strangers []httpfixture.Request) {
+	for _, r := range s.served.Runtime.Receipts().Requests {
+		if r.Path != "/"+s.served.Runtime.Name() {
+			strangers = append(strangers, r)
+		} else {
+			all = append(all, r)
+		}
+	}
+	return all, strangers
+}
+
+// stranger is the finding where others have asked the runtime's server, too.
+func (s *scenario) stranger(list []httpfixture.Request) cases.Finding {
+	return cases.Unclear("", requests(list)+" for what is no runtime", "somebody else on the remote, or the subject, asks the forwarded ports: see who it is, and run it again")
+}
+
 // unasked shows that the runtime was asked for only once by others than this case, up to now.
 func (s *scenario) unasked() cases.Finding {
-	all := s.served.Runtime.Receipts().Requests
+	all, strangers := s.runtimeRequests()
+	if len(strangers) > 0 {
+		return s.stranger(strangers)
+	}
 	s.Observe(catalogue.Restarted, "runtime", "asked for %d times more", len(all)-1-s.asked)
 	if len(all) != 1+s.asked {
 		return cases.Broken(fmt.Sprintf("the delivery, and this case's own %s", report.Count(s.asked, "request")), requests(all),

@@ -41,6 +41,7 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 		{fault.AgentHere, report.Fail, "identity/state"},
 		{fault.MachineBeside, report.Fail, "place"},
 		{fault.RuntimeCopied, report.Inconclusive, "runtime/runs"},
+		{fault.StrangerAsks, report.Inconclusive, "runtime/once"},
 		{fault.RuntimeDownloadedTwice, report.Fail, "runtime/once"},
 		{fault.RemoteDies, report.Inconclusive, "workspace/stop"},
 	} {
