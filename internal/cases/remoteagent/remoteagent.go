@@ -116,7 +116,7 @@ func (s *scenario) prelude(c *cases.Cleanup) {
 	s.Check("", "fixture/remote", func() cases.Finding { return s.startRemote(c) })
 	s.Check("", "fixture/artifacts", func() cases.Finding { return s.serve(c) })
 	s.preflight("remote/tls", s.tls, "the remote's CA bundle is the test's own: run it again; on a machine of yours, see whether its user has a proxy set for curl")
-	s.preflight("remote/kvm", s.kvm, "the lab must have KVM, see `parity doctor`")
+	s.preflight("remote/kvm", s.kvm, "the lab must have KVM, see `parity doctor`; on a machine of yours, the user must be allowed to open the device")
 	s.preflight("remote/disk", s.disk, cases.NextRoom)
 	nextDownload := "run scripts/setup again: the remote is made of Debian's packages in Parity's cache"
 	if s.visits() {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"dagger/parity/fixtures/artifacts"
 	"dagger/parity/fixtures/httpfixture"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
@@ -31,7 +32,7 @@ func (s *scenario) delivered(msb.Sandbox) {
 	const phase = catalogue.Created
 	s.check(phase, "agent/delivered", s.agentDelivered)
 	s.check(phase, "runtime/once", func() cases.Finding {
-		all, strangers := s.runtimeRequests()
+		all, strangers := apart(s.served.Runtime)
 		s.Observe(phase, "runtime", "asked for %d times", len(all))
 		if len(strangers) > 0 {
 			return s.stranger(strangers)
@@ -224,17 +225,17 @@ func (s *scenario) reused(msb.Sandbox) {
 	s.check(phase, "place", s.there)
 }
 
-// runtimeRequests are those to the runtime's server. Those for anything else than the runtime are strangers': its name is not to be guessed, and on
-// a machine that is not the test's own anybody may look at what listens there.
-func (s *scenario) runtimeRequests() (all, strangers []httpfixture.Request) {
-	for _, r := range s.served.Runtime.Receipts().Requests {
-		if r.Path != "/"+s.served.Runtime.Name() {
-			strangers = append(strangers, r)
+// apart tells the requests for a server's runtime from those for anything else, which are strangers': its name is not to be guessed, and on a
+// machine that is not the test's own anybody may look at what listens there.
+func apart(one *artifacts.Server) (asked, strangers []httpfixture.Request) {
+	for _, r := range one.Receipts().Requests {
+		if r.Path == "/"+one.Name() {
+			asked = append(asked, r)
 		} else {
-			all = append(all, r)
+			strangers = append(strangers, r)
 		}
 	}
-	return all, strangers
+	return asked, strangers
 }
 
 // stranger is the finding where others have asked the runtime's server, too.
@@ -244,7 +245,7 @@ func (s *scenario) stranger(list []httpfixture.Request) cases.Finding {
 
 // unasked shows that the runtime was asked for only once by others than this case, up to now.
 func (s *scenario) unasked() cases.Finding {
-	all, strangers := s.runtimeRequests()
+	all, strangers := apart(s.served.Runtime)
 	if len(strangers) > 0 {
 		return s.stranger(strangers)
 	}

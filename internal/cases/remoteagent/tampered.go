@@ -122,7 +122,7 @@ func (s *scenario) control(c *cases.Cleanup) cases.Finding {
 
 // offer serves a variant, and writes the manifest of its provider.
 func (s *scenario) offer(v *variant, c *cases.Cleanup) (err error) {
-	if v.server, err = artifacts.Start(s.listen(), "runtime", v.content); err != nil {
+	if v.server, err = artifacts.Start(s.listen(), cases.Nonce("runtime"), v.content); err != nil {
 		return err
 	}
 	server := v.server
@@ -172,7 +172,7 @@ func (s *scenario) refused() cases.Finding {
 
 // namesChecksum shows that it was refused for the checksum's sake.
 func (s *scenario) namesChecksum() cases.Finding {
-	if s.tampered.changed.server.Requests() == 0 {
+	if asked, _ := apart(s.tampered.changed.server); len(asked) == 0 {
 		return cases.Broken("", fmt.Sprintf("nobody asked for it; %v", s.tampered.said[0]), "it was refused for another reason than its checksum")
 	}
 	for _, said := range s.tampered.said {
