@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/sshserver"
@@ -66,7 +69,42 @@ func prepareGuest() error {
 			return err
 		}
 	}
-	return upLoopback()
+	if err := upLoopback(); err != nil || !c.UserNet {
+		return err
+	}
+	if err := upUserNet(); err != nil {
+		return fmt.Errorf("set up QEMU's user-mode network: %w", err)
+	}
+	return nil
+}
+
+// upUserNet sets up the one device of QEMU's user-mode network, with the addresses that QEMU gives it unless it is told otherwise.
+func upUserNet() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Type() == "device" && l.Attrs().Flags&net.FlagLoopback == 0 })
+	if i < 0 {
+		return errors.New("there is no network device")
+	}
+	address := netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(10, 0, 2, 15))}
+	address.Mask = net.CIDRMask(24, 32)
+	if err := netlink.AddrAdd(links[i], &address); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(links[i]); err != nil {
+		return err
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: links[i].Attrs().Index, Gw: net.IPv4(10, 0, 2, 2)}); err != nil {
+		return err
+	}
+	// This machine's own may name a server on a loopback of its own. It may be a link that leads nowhere, too.
+	const resolver = "/etc/resolv.conf"
+	if err := os.Remove(resolver); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(resolver, []byte("nameserver 10.0.2.3\n"), 0o644)
 }
 
 func loadModule(path string) error {

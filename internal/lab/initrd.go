@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
@@ -27,6 +28,7 @@ type guestConfig struct {
 	Dir      string
 	Modules  []string            // paths of kernel modules, in the order in which they load
 	OnDemand map[string][]string // likewise, of each module that is loaded once it is asked for
+	UserNet  bool                // there is QEMU's user-mode network
 }
 
 // Where things are in the emulated machine.
@@ -48,7 +50,11 @@ func writeInitrd(w io.Writer, j *job) error {
 	if err != nil {
 		return err
 	}
-	later, err := mods.resolve(labModules...)
+	own := labModules
+	if j.UserNet {
+		own = append(slices.Clone(own), "virtio_net")
+	}
+	later, err := mods.resolve(own...)
 	if err != nil {
 		return err
 	}
@@ -58,7 +64,7 @@ func writeInitrd(w io.Writer, j *job) error {
 			return err
 		}
 	}
-	config, err := json.Marshal(guestConfig{Env: labEnv(j.Env, Emulated, guestScratch), Dir: j.Dir, Modules: later, OnDemand: asked})
+	config, err := json.Marshal(guestConfig{Env: labEnv(j.Env, Emulated, guestScratch), Dir: j.Dir, Modules: later, OnDemand: asked, UserNet: j.UserNet})
 	if err != nil {
 		return err
 	}

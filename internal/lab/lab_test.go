@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -229,6 +233,24 @@ func TestPanicOfTheMachineIsToldWithItsConsole(t *testing.T) {
 	if err == nil || errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "went away") || !strings.Contains(err.Error(), "sysrq") {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// With a network, a lab of either kind reaches a server of this machine's, which QEMU has at its own address.
+func TestALabWithANetworkReachesThisMachine(t *testing.T) {
+	const word = "from this machine"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) }))
+	defer server.Close()
+	port := netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	forBoth(t, func(t *testing.T, kvm KVM) {
+		host := map[KVM]string{Native: "127.0.0.1", Emulated: "10.0.2.2"}[kvm]
+		o := options(t, kvm, fmt.Sprintf("busybox wget -q -O - http://%s:%d/", host, port))
+		o.UserNet = true
+		var out, errs bytes.Buffer
+		o.Stdout, o.Stderr = &out, &errs
+		if res, err := Run(t.Context(), o); err != nil || res.ExitCode != 0 || out.String() != word {
+			t.Errorf("exit code %d, %v, %q, %q", res.ExitCode, err, out.String(), errs.String())
+		}
+	})
 }
 
 func TestBootDeadlineIsKept(t *testing.T) {
