@@ -89,6 +89,9 @@ func (p Pipelines) Doctor(ctx context.Context) (string, error) {
 	if p.o.MicroSandbox != nil {
 		argv = append(argv, "--microsandbox", givenMSB)
 	}
+	if p.o.MicroSandboxSHA256 != "" {
+		argv = append(argv, "--microsandbox-sha256", p.o.MicroSandboxSHA256)
+	}
 	done, err := privileged(p.Machine(p.Debian()), argv).Sync(ctx)
 	if err != nil {
 		return "", p.explain(err)

@@ -2,6 +2,7 @@
 package cases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ func (r *Recorder) Check(phase, name string, check func() Finding) bool {
 	started := time.Now()
 	f := r.find(check)
 	c.Verdict, c.Seen, c.Next, c.Elapsed = f.Verdict, f.Seen, f.Next, time.Since(started)
-	if c.Expected = f.Expected; c.Expected == "" {
-		c.Expected = planned.Sentence
-	}
+	c.Expected = cmp.Or(f.Expected, planned.Sentence)
 	r.broken = f.Verdict != report.Pass
 	r.done(c)
 	return !r.broken
@@ -93,7 +92,7 @@ func (r *Recorder) Override(phase, name string, f Finding) {
 			r.skipTo(i)
 			r.next = i + 1
 			r.broken = true
-			r.done(report.Check{Phase: phase, Name: name, Verdict: f.Verdict, Expected: f.Expected, Seen: f.Seen, Next: f.Next})
+			r.done(report.Check{Phase: phase, Name: name, Verdict: f.Verdict, Expected: cmp.Or(f.Expected, p.Sentence), Seen: f.Seen, Next: f.Next})
 			return
 		}
 	}

@@ -104,6 +104,11 @@ func TestOverrideRecordsEvidenceAfterABrokenCheck(t *testing.T) {
 	if c.Verdict != report.Fail || verdicts(c) != "a: inconclusive, created b: not reached, created c: fail, d: not reached" {
 		t.Errorf("%s: %s", c.Verdict, verdicts(c))
 	}
+	for _, check := range c.Checks {
+		if check.Broke() && check.Expected == "" {
+			t.Errorf("%s broke, and nothing says what was expected", check.FullName())
+		}
+	}
 }
 
 // What fails once the case's time is over is not the subject's doing.

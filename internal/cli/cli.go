@@ -63,6 +63,7 @@ func Main(args []string) int {
 	root := &cobra.Command{
 		Use:           "parity",
 		Short:         "Prove, with real MicroSandbox microVMs, that a workspace keeps its promises",
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          usage(knownCommand),

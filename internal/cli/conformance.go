@@ -32,7 +32,8 @@ started as a workspace CLI starts it, with this command's environment. It makes 
 
 A runtime that needs KVM is checked in a lab: parity lab -- parity conformance ...
 
-Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was ended, or what it made could not be removed.`,
+Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was ended, or what it made could not be removed and no rule
+was broken.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if list {
@@ -48,12 +49,17 @@ Exit codes: 0 all passed; 1 the runtime broke a rule; 2 bad usage; 3 the run was
 			if err := refuseEmpty(c, "report"); err != nil {
 				return err
 			}
-			if o.Deadline < 0 || timeout <= 0 {
-				return usageErrorf("--check-timeout must not be negative, and --timeout must be above 0")
+			if c.Flags().Changed("check-timeout") && o.Deadline <= 0 || timeout <= 0 {
+				return usageErrorf("--check-timeout and --timeout must be above 0")
 			}
 			path, err := filepath.Abs(o.Runtime.Path)
 			if err != nil {
 				return err
+			}
+			if info, err := os.Stat(path); err != nil {
+				return usageErrorf("--runtime: %w", err)
+			} else if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+				return usageErrorf("--runtime %s: expected an executable file, seen %s", path, info.Mode())
 			}
 			o.Runtime.Path, o.Runtime.Env = path, os.Environ()
 			ctx, cancel := context.WithTimeoutCause(c.Context(), timeout, fmt.Errorf("the deadline of %s passed (--timeout)", timeout))

@@ -79,7 +79,7 @@ func TestConformanceUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"conformance":             "--runtime and --image: both are needed",
 		"conformance --runtime x": "--runtime and --image: both are needed",
-		"conformance --runtime x --image y --timeout 0s":   "--timeout must be above 0",
+		"conformance --runtime x --image y --timeout 0s":   "--check-timeout and --timeout must be above 0",
 		"conformance --runtime x --image y something more": "unknown command",
 	} {
 		if r := parity(t, nil, strings.Fields(args)...); r.code != 2 || !strings.Contains(r.stderr, want) {
@@ -89,8 +89,8 @@ func TestConformanceUsage(t *testing.T) {
 	if r := parity(t, nil, "conformance", "--list"); r.code != 0 || !strings.Contains(r.stdout, "Exec: exit codes\n") {
 		t.Errorf("--list: code %d, %s", r.code, r.stdout)
 	}
-	r := parity(t, nil, "conformance", "--runtime", "/nonexistent", "--image", "x")
+	r := parity(t, nil, "conformance", "--runtime", "/bin/true", "--image", "x")
 	if r.code != 1 || !strings.Contains(r.stdout, "fail         process: it runs until its handshake") {
-		t.Errorf("a missing runtime: code %d, %s", r.code, r.stdout)
+		t.Errorf("a program that is no runtime: code %d, %s", r.code, r.stdout)
 	}
 }

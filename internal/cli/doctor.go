@@ -106,8 +106,11 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 		}
 		native, reason = decision.KVM == lab.Native, decision.Reason
 	}
-	first, _, _ := strings.Cut(reason, "\n")
+	first, last, _ := strings.Cut(reason, "\n")
 	first = strings.TrimSuffix(first, "; its last words:") // which are on the lines that follow
+	if _, why, ok := strings.Cut(last, "error: "); ok {    // msb says there what is wrong, and what to do below
+		first += ": " + strings.Join(strings.Fields(strings.ReplaceAll(why, "→", "-")), " ")
+	}
 	switch {
 	case native:
 		line("ok", "native KVM", first)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,11 @@ func listCommand() *cobra.Command {
 					continue
 				}
 				for _, k := range c.Checks {
-					fmt.Fprintf(out, "    %-10s %-24s %s\n", k.Phase, k.Name, k.Sentence)
+					name := fmt.Sprintf("%-24s", k.Name)
+					if len(k.Name) > 24 { // it has a line of its own
+						name += "\n" + strings.Repeat(" ", 4+10+1+24)
+					}
+					fmt.Fprintf(out, "    %-10s %s %s\n", k.Phase, name, k.Sentence)
 				}
 			}
 			return out.Flush() // which gives the first error of writing

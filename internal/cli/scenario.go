@@ -36,7 +36,7 @@ func scenarioCommands() []*cobra.Command {
 	var list []*cobra.Command
 	seen := map[string]bool{}
 	for _, c := range step.Catalogue() {
-		if !seen[c.Scenario] {
+		if !seen[c.Scenario] && c.Scenario != catalogue.Parity { // which is no scenario of its own
 			seen[c.Scenario] = true
 			list = append(list, scenarioCommand(c.Scenario))
 		}
@@ -81,17 +81,19 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", catalogue.Both, "builtin, external or both")
-	flags.StringVar(&f.only, "only", "", "a pattern of case ids, such as egress/*/deny: run those, after the contract's")
+	flags.StringVar(&f.only, "only", "", "a pattern of case ids, such as */external/*: run those, after the contract's")
 	flags.StringVar(&f.tools.ExternalSource, "external-provider", "", "a file, a folder or a URL of the external provider's provider.yaml (default the reference one, parity-runtime)")
-	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml and summary.md")
+	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml, summary.md and performance.json")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
 	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
 	flags.StringVar(&f.tools.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox "+msb.PinnedRelease().Version+")")
 	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
 	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")
-	flags.StringVar(&f.tools.DockerHost, "docker-host", "", "an existing Docker Engine for image-parity, as DOCKER_HOST has it, where a native lab reaches it (default an engine of each case's own)")
+	if scenario == imageparity.Scenario || scenario == catalogue.All {
+		flags.StringVar(&f.tools.DockerHost, "docker-host", "", "an existing Docker Engine for image-parity, as DOCKER_HOST has it, where a native lab reaches it (default an engine of each case's own)")
+	}
 	if scenario == remoteagent.Scenario {
-		flags.StringVar(&f.tools.Visit.URL, "remote", "", "a remote machine with KVM, ssh://USER@HOST:PORT (default one of the case's own, in the lab)")
+		flags.StringVar(&f.tools.Visit.URL, "remote", "", "a remote machine with KVM, ssh://[USER@]HOST[:PORT] (default one of the case's own, in the lab)")
 		flags.StringVar(&f.tools.Visit.Key, "remote-key", "", "the private key to log in with there (default ~/.ssh/id_rsa, id_ecdsa or id_ed25519)")
 		flags.StringVar(&f.tools.Visit.KnownHosts, "remote-known-hosts", "", "the file with its public key (default ~/.ssh/known_hosts)")
 	}

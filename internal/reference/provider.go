@@ -90,7 +90,7 @@ func providerAdd() *cobra.Command {
 		})
 	c.Flags().StringVar(&name, "name", "", "the provider's name (default SOURCE, or the manifest's name)")
 	c.Flags().StringArrayVarP(&pairs, "option", "o", nil, "an option of the provider, KEY=VALUE; may be given again")
-	c.Flags().Bool("use", true, "has no effect: `workspace up` always names its provider")
+	c.Flags().Bool("use", true, "has no effect: workspace up always names its provider")
 	return c
 }
 

@@ -69,7 +69,7 @@ func newSuite(r Report, name string, id int) junit.Testsuite {
 	for _, line := range headLines(r) {
 		suite.AddProperty(line.label, line.text)
 	}
-	suite.AddProperty("verdict", string(r.Verdict))
+	suite.AddProperty("run verdict", string(r.Verdict))
 	return suite
 }
 

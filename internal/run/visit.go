@@ -21,7 +21,7 @@ import (
 
 // Visit says which remote machine a run visits, as a user names it.
 type Visit struct {
-	URL        string // ssh://USER@HOST:PORT; the user may be left out, and the port, as ssh has it
+	URL        string // ssh://[USER@]HOST[:PORT]
 	Key        string // the file of the user's private key; empty: those of this machine's user, as ssh has them
 	KnownHosts string // the file with the machine's public key; empty: that of this machine's user
 }
@@ -33,7 +33,7 @@ var keyFiles = []string{"id_rsa", "id_ecdsa", "id_ed25519"}
 func (v Visit) target() (t remote.Target, err error) {
 	u, err := url.Parse(v.URL)
 	if err != nil || strings.ContainsFunc(u.User.Username()+u.Host, notPrinted) || u.Scheme != "ssh" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return t, errors.New("expected ssh://USER@HOST:PORT")
+		return t, errors.New("expected ssh://[USER@]HOST[:PORT]")
 	}
 	if _, has := u.User.Password(); has {
 		return t, errors.New("a password is in it, which is not used: name a private key with --remote-key")

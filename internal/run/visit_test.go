@@ -93,12 +93,12 @@ func TestARemoteMachineIsNamedAsSSHDoes(t *testing.T) {
 		visit Visit
 		want  string
 	}{
-		"no URL":           {Visit{URL: "me@build.example"}, "expected ssh://USER@HOST:PORT"},
-		"another scheme":   {Visit{URL: "https://build.example"}, "expected ssh://USER@HOST:PORT"},
-		"no host":          {Visit{URL: "ssh://me@"}, "expected ssh://USER@HOST:PORT"},
-		"a path":           {Visit{URL: "ssh://build.example/home"}, "expected ssh://USER@HOST:PORT"},
+		"no URL":           {Visit{URL: "me@build.example"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"another scheme":   {Visit{URL: "https://build.example"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"no host":          {Visit{URL: "ssh://me@"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"a path":           {Visit{URL: "ssh://build.example/home"}, "expected ssh://[USER@]HOST[:PORT]"},
 		"a password":       {Visit{URL: "ssh://me:secret@build.example"}, "--remote-key"},
-		"a line feed":      {Visit{URL: "ssh://m%0Ae@build.example"}, "expected ssh://USER@HOST:PORT"},
+		"a line feed":      {Visit{URL: "ssh://m%0Ae@build.example"}, "expected ssh://[USER@]HOST[:PORT]"},
 		"a revoked key":    {Visit{URL: "ssh://me@revoked.example"}, "is not to be trusted: knownhosts: key is revoked"},
 		"an authority":     {Visit{URL: "ssh://me@certified.example"}, "has only a certificate authority for certified.example"},
 		"port 0":           {Visit{URL: "ssh://build.example:0"}, `"0"`},

@@ -59,7 +59,7 @@ type contract struct {
 
 func (c *contract) checks() []ContractCheck {
 	return []ContractCheck{
-		{"provider add: adds a provider", "`provider add` exits 0 for a provider of the CLI's own.", c.providerAdd},
+		{"provider add: adds a provider", "`provider add` exits 0 for the provider of the case.", c.providerAdd},
 		{"workspace list: JSON array", "`workspace list --result-format json` prints `[]` in a new home.", c.listEmpty},
 		{"workspace status: a missing workspace exits 75",
 			"`workspace status` of a workspace that does not exist exits with code 75.", c.statusMissing},
