@@ -111,12 +111,10 @@ func (c *Client) run(ctx context.Context, command string, stdin io.Reader) (Resu
 	defer context.AfterFunc(ctx, func() { session.Close() })()
 	stdout, stderr := &capture{limit: 16 << 20}, &capture{limit: 16 << 20}
 	session.Stdout, session.Stderr = stdout, stderr
-	if stdin != nil {
-		if err := Feed(session, stdin); err != nil {
-			return res, err
-		}
+	if err = Start(session, c.Place.Command(command), stdin); err != nil {
+		return res, err
 	}
-	err = session.Run(c.Place.Command(command))
+	err = session.Wait()
 	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
 	var exit *ssh.ExitError
 	switch {
@@ -130,15 +128,21 @@ func (c *Client) run(ctx context.Context, command string, stdin io.Reader) (Resu
 	return res, err
 }
 
-// Feed gives a session, before its start, a standard input. The session's own copying would report a command that did not read all of it
-// as failed, and wait for an input that does not end.
-func Feed(session *ssh.Session, stdin io.Reader) error {
+// Start starts a session's command with a standard input; nil is empty. The session's own copying would report a command that did not read all
+// of it as failed, and wait for an input that does not end. The input begins only when the server has started the command: OpenSSH lets
+// a command wait for ever whose input had ended before.
+func Start(session *ssh.Session, command string, stdin io.Reader) error {
 	pipe, err := session.StdinPipe()
 	if err != nil {
 		return err
 	}
+	if err := session.Start(command); err != nil {
+		return err
+	}
 	go func() {
-		_, _ = io.Copy(pipe, stdin)
+		if stdin != nil {
+			_, _ = io.Copy(pipe, stdin)
+		}
 		pipe.Close()
 	}()
 	return nil
