@@ -46,12 +46,7 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 	if run.Only != "" {
 		argv = append(argv, "--only", run.Only)
 	}
-	if p.o.MicroSandbox != nil {
-		argv = append(argv, "--microsandbox", givenMSB)
-	}
-	if p.o.MicroSandboxSHA256 != "" {
-		argv = append(argv, "--microsandbox-sha256", p.o.MicroSandboxSHA256)
-	}
+	argv = append(argv, p.msbArgs()...)
 	if p.o.Subject != nil {
 		machine = machine.WithFile(givenSubject, p.o.Subject, dagger.ContainerWithFileOpts{Permissions: 0o755})
 		argv = append(argv, "--subject", givenSubject)
@@ -85,13 +80,7 @@ func (p Pipelines) Lab(c *dagger.Container, argv []string) *dagger.Container {
 
 // Doctor gives every prerequisite of a run on this engine; the error has them too if one is missing.
 func (p Pipelines) Doctor(ctx context.Context) (string, error) {
-	argv := []string{"parity", "doctor", "--kvm", p.o.KVM}
-	if p.o.MicroSandbox != nil {
-		argv = append(argv, "--microsandbox", givenMSB)
-	}
-	if p.o.MicroSandboxSHA256 != "" {
-		argv = append(argv, "--microsandbox-sha256", p.o.MicroSandboxSHA256)
-	}
+	argv := append([]string{"parity", "doctor", "--kvm", p.o.KVM}, p.msbArgs()...)
 	done, err := privileged(p.Machine(p.Debian()), argv).Sync(ctx)
 	if err != nil {
 		return "", p.explain(err)
@@ -105,6 +94,17 @@ func (p Pipelines) Doctor(ctx context.Context) (string, error) {
 		err = &ExitError{Code: code, Message: text}
 	}
 	return text, err
+}
+
+// msbArgs are the options of parity for the MicroSandbox that was given, if any.
+func (p Pipelines) msbArgs() (args []string) {
+	if p.o.MicroSandbox != nil {
+		args = append(args, "--microsandbox", givenMSB)
+	}
+	if p.o.MicroSandboxSHA256 != "" {
+		args = append(args, "--microsandbox-sha256", p.o.MicroSandboxSHA256)
+	}
+	return args
 }
 
 // List prints the catalogue.

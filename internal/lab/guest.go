@@ -88,8 +88,7 @@ func upUserNet() error {
 	if i < 0 {
 		return errors.New("there is no network device")
 	}
-	address := netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(10, 0, 2, 15))}
-	address.Mask = net.CIDRMask(24, 32)
+	address := netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 2, 15), Mask: net.CIDRMask(24, 32)}}
 	if err := netlink.AddrAdd(links[i], &address); err != nil {
 		return err
 	}

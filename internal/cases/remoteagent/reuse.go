@@ -35,7 +35,7 @@ func (s *scenario) delivered(msb.Sandbox) {
 		all, strangers := apart(s.served.Runtime)
 		s.Observe(phase, "runtime", "asked for %d times", len(all))
 		if len(strangers) > 0 {
-			return s.stranger(strangers)
+			return stranger(strangers)
 		}
 		if len(all) != 1 || !s.wasServed(all[0]) {
 			return cases.Broken("", requests(all), "one download by the remote is enough for a workspace, and no other request is needed")
@@ -239,7 +239,7 @@ func apart(one *artifacts.Server) (asked, strangers []httpfixture.Request) {
 }
 
 // stranger is the finding where others have asked the runtime's server, too.
-func (s *scenario) stranger(list []httpfixture.Request) cases.Finding {
+func stranger(list []httpfixture.Request) cases.Finding {
 	return cases.Unclear("", requests(list)+" for what is no runtime", "somebody else on the remote, or the subject, asks the forwarded ports: see who it is, and run it again")
 }
 
@@ -247,7 +247,7 @@ func (s *scenario) stranger(list []httpfixture.Request) cases.Finding {
 func (s *scenario) unasked() cases.Finding {
 	all, strangers := apart(s.served.Runtime)
 	if len(strangers) > 0 {
-		return s.stranger(strangers)
+		return stranger(strangers)
 	}
 	s.Observe(catalogue.Restarted, "runtime", "asked for %d times more", len(all)-1-s.asked)
 	if len(all) != 1+s.asked {
