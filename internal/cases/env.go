@@ -21,12 +21,17 @@ import (
 // Env is what the cases of one lab run with. They run one after another.
 type Env struct {
 	RunID   string
-	Scratch string   // an empty folder, on a file system with user xattrs
-	MSB     string   // the msb executable
-	StandIn bool     // that is the stand-in for msb
+	Scratch string // an empty folder, on a file system with user xattrs
+	Emit    func(report.Event)
+	Tools
+}
+
+// Tools are the programs that cases use, and how. They are found outside of the lab.
+type Tools struct {
+	MSB     string   // the msb executable; with the stand-in, the step installs it
+	StandIn bool     // msb is the stand-in, which is built into parity
 	Subject []string // the workspace CLI and its first arguments
 	Probe   string   // the probe program for guests
-	Emit    func(report.Event)
 
 	External External // the external provider, for the cases that have one
 	Docker   Docker   // for the cases with a Docker Engine

@@ -88,7 +88,7 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 	} else {
 		programs.Next = toolErr.Error()
 		_, statErr := os.Stat(msb.PinnedRelease().Path(o.Cache))
-		programs.Cached = o.MicroSandbox == "" && tools.MSB != "" && statErr != nil // the others were found
+		programs.Cached = o.MicroSandbox == "" && tools.Cases.MSB != "" && statErr != nil // the others were found
 	}
 	needed(programs)
 	bundle := lab.Prerequisite{Name: "CA bundle", Next: "install Debian package ca-certificates: MicroSandbox panics without it"}
@@ -100,7 +100,7 @@ func doctor(ctx context.Context, w io.Writer, mode lab.KVM, o run.ToolOptions) (
 	native, reason := false, "it is tried only as root, with all programs"
 	if mode != lab.Emulated && toolErr == nil && root {
 		// Auto, also where native is asked for: it tells whether a microVM boots, and if not, why.
-		decision, err := decide(ctx, lab.Auto, o.Cache, tools.MSB)
+		decision, err := decide(ctx, lab.Auto, o.Cache, tools.Cases.MSB)
 		if err != nil {
 			return false, err
 		}

@@ -175,7 +175,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	}
 	decision := standInKVM
 	if !f.tools.StandIn || mode == lab.Emulated {
-		if decision, err = decide(ctx, mode, f.tools.Cache, tools.MSB); err != nil {
+		if decision, err = decide(ctx, mode, f.tools.Cache, tools.Cases.MSB); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		}
 	}()
 	r, err := run.Run(ctx, run.Options{
-		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Fault: fault.Asked(), Watch: traces.Event,
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Folder: place.Path(), Fault: fault.Asked(), Watch: traces.Event,
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
 	if ctx.Err() != nil {

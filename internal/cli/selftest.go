@@ -111,7 +111,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	}
 	decision := standInKVM
 	if f.real {
-		if decision, err = decide(ctx, mode, cache, tools.MSB); err != nil {
+		if decision, err = decide(ctx, mode, cache, tools.Cases.MSB); err != nil {
 			return err
 		}
 		p.Note("KVM %s: %s", decision.KVM, decision.Reason)

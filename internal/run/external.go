@@ -9,17 +9,11 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"dagger/parity/internal/cases"
 	"dagger/parity/internal/reference/binaries"
 	"dagger/parity/internal/reference/manifest"
 	"dagger/parity/internal/report"
 )
-
-// External is the external provider of a run: its manifest and its runtime, on this machine.
-type External struct {
-	Manifest string // a file
-	Runtime  string // a file
-	Head     report.External
-}
 
 // referenceURL is where the manifest of the reference provider has its runtime, until a case serves it.
 const referenceURL = "http://127.0.0.1/parity-runtime"
@@ -50,19 +44,19 @@ agent:
 const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 
 // findExternal finds the external provider: the one that the source leads to (a file, a folder or a URL of a provider.yaml), else the
-// reference one. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
-func findExternal(ctx context.Context, source, runtimePath, folder string) (External, error) {
-	e := External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath}
+// reference one. It gives the provider and what the report says of it. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
+func findExternal(ctx context.Context, source, runtimePath, folder string) (cases.External, report.External, error) {
+	e := cases.External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath}
 	if source == "" {
 		sum, err := checkProgram(runtimePath)
 		if err != nil {
-			return e, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
+			return e, report.External{}, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
 		}
-		e.Head = report.External{Kind: "reference", Name: "parity-runtime", SHA256: sum}
-		return e, os.WriteFile(e.Manifest, referenceManifest(sum), 0o644)
+		head := report.External{Kind: "reference", Name: "parity-runtime", SHA256: sum}
+		return e, head, os.WriteFile(e.Manifest, referenceManifest(sum), 0o644)
 	}
-	fail := func(err error) (External, error) {
-		return e, fmt.Errorf("%w --external-provider %q: %w", ErrOption, source, err)
+	fail := func(err error) (cases.External, report.External, error) {
+		return e, report.External{}, fmt.Errorf("%w --external-provider %q: %w", ErrOption, source, err)
 	}
 	m, _, err := manifest.Load(ctx, source, binaries.Download{}.Get)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,6 +79,6 @@ func findExternal(ctx context.Context, source, runtimePath, folder string) (Exte
 	if _, err := checkProgram(e.Runtime); err != nil {
 		return fail(err)
 	}
-	e.Head = report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
-	return e, os.WriteFile(e.Manifest, m.Source, 0o644)
+	head := report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
+	return e, head, os.WriteFile(e.Manifest, m.Source, 0o644)
 }

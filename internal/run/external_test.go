@@ -54,15 +54,15 @@ func TestTheReferenceProviderIsPinnedByItsOwnHash(t *testing.T) {
 	if err := os.WriteFile(runtime, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e, err := findExternal(t.Context(), "", runtime, t.TempDir())
-	if err != nil || e.Runtime != runtime || e.Head.Kind != "reference" || e.Head.SHA256 != sumOf(script) {
+	e, head, err := findExternal(t.Context(), "", runtime, t.TempDir())
+	if err != nil || e.Runtime != runtime || head.Kind != "reference" || head.SHA256 != sumOf(script) {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	text, err := os.ReadFile(e.Manifest)
 	if err != nil || !strings.Contains(string(text), sumOf(script)) {
 		t.Errorf("the manifest is %q, %v", text, err)
 	}
-	if _, err := findExternal(t.Context(), "", runtime+"-none", t.TempDir()); !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "scripts/build") {
+	if _, _, err := findExternal(t.Context(), "", runtime+"-none", t.TempDir()); !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "scripts/build") {
 		t.Errorf("without parity-runtime: %v", err)
 	}
 }
@@ -75,13 +75,13 @@ func TestAGivenProviderIsTakenAsItsManifestPinsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, source := range []string{file, folder, s.URL + "/provider.yaml"} {
-		e, err := findExternal(t.Context(), source, "", t.TempDir())
+		e, head, err := findExternal(t.Context(), source, "", t.TempDir())
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
 		content, err := os.ReadFile(e.Runtime)
-		if err != nil || string(content) != script || e.Head.Kind != "manifest" || e.Head.Name != "mine" || e.Head.SHA256 != sumOf(script) {
+		if err != nil || string(content) != script || head.Kind != "manifest" || head.Name != "mine" || head.SHA256 != sumOf(script) {
 			t.Errorf("%s: %+v, %q, %v", source, e, content, err)
 		}
 		if text, err := os.ReadFile(e.Manifest); err != nil || !strings.Contains(string(text), "extra: {kept: as it is}") {
@@ -117,7 +117,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.manifest), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := findExternal(t.Context(), file, "", t.TempDir())
+			_, _, err := findExternal(t.Context(), file, "", t.TempDir())
 			if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--external-provider") {
 				t.Fatalf("%v", err)
 			}
@@ -129,7 +129,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 		})
 	}
 	for _, source := range []string{"/no/such/file", t.TempDir(), s.URL + "/none"} {
-		if _, err := findExternal(t.Context(), source, "", t.TempDir()); !errors.Is(err, ErrOption) {
+		if _, _, err := findExternal(t.Context(), source, "", t.TempDir()); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", source, err)
 		}
 	}

@@ -37,6 +37,7 @@ type Options struct {
 	Lab     lab.Options        // Cache, MemoryMiB and DiskGiB
 	Labs    int                // how many side by side; 0 means as many as there are processors, memory and cases for
 	Report  string             // the report's folder
+	Folder  string             // an existing folder for the run's temporary files, which labs can read
 	Watch   func(report.Event) // is told of each event, from several labs at the same time; may be nil
 
 	Fault    fault.Fault // by which Parity's own parts are to misbehave, if any
@@ -50,13 +51,11 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	r := report.Report{Started: time.Now()}
 	r.Head = report.Head{
 		RunID: NewRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
-		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit, Fault: string(o.Fault),
+		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit,
+		External: o.Tools.External, Fault: string(o.Fault),
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())
-	}
-	if o.Tools.External != nil {
-		r.Head.External = &o.Tools.External.Head
 	}
 	run, comparisons := apart(o.Cases)
 	labs := o.spread(run)
@@ -131,13 +130,14 @@ func (e breachError) Error() string { return string(e) + " did not pass: see its
 func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
 	collector := progress.NewCollector(mine, runID)
 	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
-	argv := o.Tools.stepArgv(runID)
-	if o.Patience != 0 {
-		argv = append(argv, "--patience", fmt.Sprint(o.Patience))
-	}
 	for _, c := range mine {
-		argv = append(argv, "--case", c.ID())
 		out.lab.Cases = append(out.lab.Cases, c.ID())
+	}
+	argv, err := o.Tools.step(o.Folder, runID, o.Patience, out.lab.Cases)
+	if err != nil {
+		out.problem = fmt.Sprintf("the lab's setup could not be written: %v", err)
+		out.cases = collector.Cases(out.problem)
+		return out
 	}
 	started := time.Now()
 	stdout, events := io.Pipe()

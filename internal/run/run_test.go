@@ -42,6 +42,9 @@ func line(t *testing.T, e report.Event) string {
 	return strings.ReplaceAll(fmt.Sprintf("echo '%s'\n", data), "RUNID", "'$ID'")
 }
 
+// readSetup begins a shell script that stands for `parity step --setup FILE`: it reads the run's id.
+const readSetup = "#!/bin/sh\nID=$(sed -n 's/.*\"RunID\": \"\\(.*\\)\".*/\\1/p' \"$3\")\n"
+
 // done is the shell line that prints a finished case.
 func done(t *testing.T, c catalogue.Case, verdicts ...report.Verdict) string {
 	t.Helper()
@@ -69,12 +72,11 @@ func runScript(t *testing.T, ctx context.Context, script string, selected ...cat
 func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, script string, selected ...catalogue.Case) report.Report {
 	t.Helper()
 	step := filepath.Join(t.TempDir(), "step")
-	// The step's arguments are those of `parity step`: --run-id ID ... --case CASE ...
-	head := "#!/bin/sh\nID=$3\nhas() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=\"$*\"\n"
+	head := readSetup + "has() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=$(cat \"$3\")\n"
 	if err := os.WriteFile(step, []byte(head+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return runTools(t, ctx, again, Tools{Self: step, SubjectArgv: []string{"subject"}}, selected...)
+	return runTools(t, ctx, again, Tools{Self: step}, selected...)
 }
 
 // runTools runs cases with the given programs in native labs.
@@ -85,7 +87,7 @@ func runTools(t *testing.T, ctx context.Context, again <-chan struct{}, tools To
 	defer p.Close()
 	r, err := Run(ctx, Options{
 		Version: "test", Cases: selected, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"},
-		Tools: tools, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir,
+		Tools: tools, Lab: lab.Options{Cache: t.TempDir()}, Labs: 2, Report: dir, Folder: t.TempDir(),
 	}, p, again)
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +177,7 @@ func TestProgramThatChangesDuringTheRunMakesItInconclusive(t *testing.T) {
 				t.Fatal(err)
 			}
 			tools.Self = filepath.Join(t.TempDir(), "step")
-			if err := os.WriteFile(tools.Self, []byte("#!/bin/sh\nID=$3\n"+test.meanwhile+"\n"+pass), 0o755); err != nil {
+			if err := os.WriteFile(tools.Self, []byte(readSetup+test.meanwhile+"\n"+pass), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			r := runTools(t, t.Context(), nil, tools, egressCase)

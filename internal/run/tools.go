@@ -20,23 +20,20 @@ import (
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/standin"
+	"dagger/parity/internal/step"
 )
 
 // Tools are the programs that a run needs.
 type Tools struct {
-	Self  string // parity
-	MSB   string // the msb executable; empty with the stand-in for it, which is in parity
-	Probe string // parity-probe
-	Agent string // parity-agent, for the reference CLI
+	Self  string      // parity
+	Agent string      // parity-agent, for the reference CLI
+	Cases cases.Tools // those that the cases use; Patience is the run's
 
-	SubjectArgv  []string
+	// What the report's head says of them.
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
-
-	External *External    // the external provider; nil where the run has none
-	Docker   cases.Docker // empty where the run has no Docker Engine
-	Remote   cases.Remote // empty where the run has no remote machine
-	Visit    string       // the URL of the remote machine, where it is not Parity's own
+	External     *report.External // the external provider; nil if the run has none
+	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
 	used []usedProgram // those that the run stands on, as they were when it began
 }
@@ -95,9 +92,10 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	if err != nil {
 		return Tools{}, err
 	}
-	t := Tools{Self: self, Probe: beside(self, "parity-probe"), Agent: beside(self, "parity-agent")}
+	t := Tools{Self: self, Agent: beside(self, "parity-agent")}
+	t.Cases.Probe, t.Cases.StandIn = beside(self, "parity-probe"), o.StandIn
 	sums := map[string]string{}
-	for _, path := range []string{t.Self, t.Probe, t.Agent} {
+	for _, path := range []string{t.Self, t.Cases.Probe, t.Agent} {
 		if sums[path], err = checkProgram(path); err != nil {
 			return t, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
 		}
@@ -108,25 +106,25 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 		return t, fmt.Errorf("%w: %w: run scripts/setup", ErrTool, err)
 	}
-	t.SubjectArgv, t.Subject = []string{self, "devsy"}, report.Subject{Kind: "reference", Name: "parity devsy"}
+	t.Cases.Subject, t.Subject = []string{self, "devsy"}, report.Subject{Kind: "reference", Name: "parity devsy"}
 	if o.Subject != "" {
 		path, err := filepath.Abs(o.Subject)
 		if err != nil {
 			return t, err
 		}
-		t.SubjectArgv, t.Subject = []string{path}, report.Subject{Kind: "file", Name: filepath.Base(path)}
+		t.Cases.Subject, t.Subject = []string{path}, report.Subject{Kind: "file", Name: filepath.Base(path)}
 	}
-	if t.Subject.SHA256, err = checkProgram(t.SubjectArgv[0]); err != nil {
+	if t.Subject.SHA256, err = checkProgram(t.Cases.Subject[0]); err != nil {
 		return t, fmt.Errorf("%w --subject: %w", ErrOption, err)
 	}
-	t.used = []usedProgram{{"parity", t.Self, sums[t.Self]}, {"parity-probe", t.Probe, sums[t.Probe]}}
+	t.used = []usedProgram{{"parity", t.Self, sums[t.Self]}, {"parity-probe", t.Cases.Probe, sums[t.Cases.Probe]}}
 	if !o.StandIn { // which is in parity
-		t.used = append(t.used, usedProgram{"MicroSandbox's msb", t.MSB, t.MicroSandbox.SHA256})
+		t.used = append(t.used, usedProgram{"MicroSandbox's msb", t.Cases.MSB, t.MicroSandbox.SHA256})
 	}
 	if o.Subject == "" { // the reference CLI brings the agent into its guests
 		t.used = append(t.used, usedProgram{"parity-agent", t.Agent, sums[t.Agent]})
 	} else {
-		t.used = append(t.used, usedProgram{"the subject", t.SubjectArgv[0], t.Subject.SHA256})
+		t.used = append(t.used, usedProgram{"the subject", t.Cases.Subject[0], t.Subject.SHA256})
 	}
 	if o.DockerHost != "" {
 		if err := docker.CheckHost(o.DockerHost); err != nil {
@@ -139,32 +137,32 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		if err := programs.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
-		t.Docker = cases.Docker{Programs: programs, Host: o.DockerHost}
+		t.Cases.Docker = cases.Docker{Programs: programs, Host: o.DockerHost}
 	}
 	if own {
 		root := remote.RootIn(o.Cache)
 		if err := root.Check(); err != nil {
 			return t, fmt.Errorf("%w: %w", ErrTool, err)
 		}
-		t.Remote.Root = root
+		t.Cases.Remote.Root = root
 	}
 	if o.Visit.URL != "" {
 		target, err := o.Visit.target()
 		if err != nil {
 			return t, fmt.Errorf("%w --remote %q: %w", ErrOption, o.Visit.Redacted(), err)
 		}
-		t.Visit, t.Remote.Target = fmt.Sprintf("ssh://%s@%s", target.User, target.Address), filepath.Join(o.Folder, "remote.json")
-		if err := target.WriteFile(t.Remote.Target); err != nil {
+		t.Visit, t.Cases.Remote.Target = fmt.Sprintf("ssh://%s@%s", target.User, target.Address), filepath.Join(o.Folder, "remote.json")
+		if err := target.WriteFile(t.Cases.Remote.Target); err != nil {
 			return t, err
 		}
 	}
 	if o.External {
-		e, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
+		e, head, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
 		if err != nil {
 			return t, err
 		}
-		t.External = &e
-		t.used = append(t.used, usedProgram{"the external provider's runtime", e.Runtime, e.Head.SHA256})
+		t.Cases.External, t.External = e, &head
+		t.used = append(t.used, usedProgram{"the external provider's runtime", e.Runtime, head.SHA256})
 	}
 	return t, nil
 }
@@ -187,17 +185,17 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 		pin = "unpinned"
 	}
 	var err error
-	if t.MSB, err = filepath.Abs(path); err != nil {
+	if t.Cases.MSB, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	sum, err := checkProgram(t.MSB)
+	sum, err := checkProgram(t.Cases.MSB)
 	if err != nil {
 		return err
 	}
 	if want != "" && !strings.EqualFold(sum, want) {
-		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s", t.MSB, want, sum)
+		return fmt.Errorf("%s is not the msb that was asked for: expected SHA-256 %s, seen %s", t.Cases.MSB, want, sum)
 	}
-	client := msb.Client{Path: t.MSB, Home: filepath.Join(o.Cache, "msb-home")} // --version makes no home
+	client := msb.Client{Path: t.Cases.MSB, Home: filepath.Join(o.Cache, "msb-home")} // --version makes no home
 	ctx, cancel := context.WithTimeout(ctx, versionDeadline)
 	defer cancel()
 	version, err := client.Version(ctx)
@@ -205,31 +203,22 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 		return err
 	}
 	if strings.Contains(version, "standin") || self == sum {
-		return fmt.Errorf("%s is Parity's stand-in for msb, and no MicroSandbox: ask for it with --standin", t.MSB)
+		return fmt.Errorf("%s is Parity's stand-in for msb, and no MicroSandbox: ask for it with --standin", t.Cases.MSB)
 	}
 	t.MicroSandbox = report.MicroSandbox{Version: version, SHA256: sum, Pin: pin}
 	return nil
 }
 
-// stepArgv is the command of a step.
-func (t Tools) stepArgv(runID string) []string {
-	argv := []string{t.Self, "step", "--run-id", runID, "--msb", t.MSB, "--probe", t.Probe}
-	if t.MicroSandbox.StandIn {
-		argv = append(argv, "--standin")
+// step gives the command of a step that runs the cases. It writes the step's setup to a file in folder, which exists.
+func (t Tools) step(folder, runID string, patience float64, cases []string) (argv []string, err error) {
+	setup := step.Setup{RunID: runID, Cases: cases, Tools: t.Cases}
+	setup.Patience = patience
+	file, err := os.CreateTemp(folder, "setup-*.json")
+	if err != nil {
+		return nil, err
 	}
-	if t.External != nil {
-		argv = append(argv, "--external-manifest", t.External.Manifest, "--external-runtime", t.External.Runtime)
-	}
-	if t.Docker.Programs != "" {
-		argv = append(argv, "--docker", string(t.Docker.Programs), "--docker-host", t.Docker.Host)
-	}
-	if t.Remote != (cases.Remote{}) {
-		argv = append(argv, "--remote-root", string(t.Remote.Root), "--remote-target", t.Remote.Target)
-	}
-	for _, a := range t.SubjectArgv {
-		argv = append(argv, "--subject", a)
-	}
-	return argv
+	err = errors.Join(file.Close(), setup.WriteFile(file.Name()))
+	return []string{t.Self, "step", "--setup", file.Name()}, err
 }
 
 func beside(program, name string) string { return filepath.Join(filepath.Dir(program), name) }

@@ -226,8 +226,13 @@ func (o Options) run(ctx context.Context, row Row, name string) (report.Report, 
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return report.Report{}, err
 	}
+	setups, err := os.MkdirTemp("", "setup-")
+	if err != nil {
+		return report.Report{}, err
+	}
+	defer os.RemoveAll(setups)
 	options := run.Options{
-		Version: "selftest", KVM: o.KVM, Tools: o.Tools,
+		Folder: setups, Version: "selftest", KVM: o.KVM, Tools: o.Tools,
 		Lab: lab.Options{Cache: o.Cache}, Labs: 1, Report: dir, Fault: row.Fault, Patience: row.Patience,
 	}
 	for _, id := range row.Cases {

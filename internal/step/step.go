@@ -2,6 +2,7 @@
 package step
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,24 +37,39 @@ var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report
 	remoteagent.Scenario: remoteagent.Run,
 }
 
-// Options say what a step runs, with what.
-type Options struct {
-	RunID   string
-	Cases   []string // ids, in the order in which they run
-	MSB     string   // the msb executable
-	StandIn bool     // use the stand-in for msb, which must be built into this program, in place of MSB
-	Subject []string // the workspace CLI and its first arguments
-	Probe   string   // the probe program
+// Setup says what a step runs, with what. The run writes it outside of the lab, and the step reads it inside.
+type Setup struct {
+	RunID string
+	Cases []string // ids, in the order in which they run
+	cases.Tools
+}
 
-	External cases.External // the external provider, where a case has one
-	Docker   cases.Docker
-	Remote   cases.Remote
-	Patience float64 // see cases.Env
+// WriteFile writes the setup to a file, as ReadSetup reads it.
+func (s Setup) WriteFile(file string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
+}
+
+// ReadSetup reads a setup from a file. A field that it does not know is an error: the file is another version's.
+func ReadSetup(file string) (s Setup, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return s, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&s); err != nil {
+		return s, fmt.Errorf("%s is not a setup of this version of parity: %w", file, err)
+	}
+	return s, nil
 }
 
 // Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other
 // runs. The error is about the step itself; what became of the cases is in the events.
-func Run(ctx context.Context, o Options, w io.Writer) error {
+func Run(ctx context.Context, o Setup, w io.Writer) error {
 	scratch := os.Getenv(lab.EnvScratch)
 	if scratch == "" {
 		return fmt.Errorf("%s is not set: a step runs in a lab; start it with `parity egress`, or `parity lab -- ...`", lab.EnvScratch)
@@ -80,10 +96,7 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
-	env := cases.Env{
-		RunID: o.RunID, Scratch: scratch, MSB: o.MSB, StandIn: o.StandIn, Subject: o.Subject, Probe: o.Probe, Emit: events,
-		External: o.External, Docker: o.Docker, Remote: o.Remote, Patience: o.Patience,
-	}
+	env := cases.Env{RunID: o.RunID, Scratch: scratch, Emit: events, Tools: o.Tools}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break

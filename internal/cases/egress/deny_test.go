@@ -147,7 +147,7 @@ func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
 	}()
 	s := &scenario{
 		Workspace: &workspace.Workspace{
-			Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Env: cases.Env{Probe: p.probe()}, Ctx: ctx,
+			Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Env: cases.Env{Tools: cases.Tools{Probe: p.probe()}}, Ctx: ctx,
 		},
 		deny:     true,
 		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{}, forbidden: map[string]bool{},

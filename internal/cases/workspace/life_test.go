@@ -27,7 +27,7 @@ func asked(t *testing.T, fakeSubject, fakeMSB string) *Workspace {
 		return path
 	}
 	r := cases.NewRecorder(t.Context(), catalogue.Case{}, "run", func(report.Event) {})
-	env := cases.Env{RunID: "run", MSB: write("msb", fakeMSB), Subject: []string{write("subject", fakeSubject)}}
+	env := cases.Env{RunID: "run", Tools: cases.Tools{MSB: write("msb", fakeMSB), Subject: []string{write("subject", fakeSubject)}}}
 	b, err := cases.NewBench(env, catalogue.Builtin, r, dir, cases.Surroundings{}, &cases.Cleanup{})
 	if err != nil {
 		t.Fatal(err)
