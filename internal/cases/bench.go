@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,12 +50,13 @@ type Bench struct {
 	timed  func(string) func()
 	loaded bool     // Image is in MicroSandbox's store
 	asked  []string // the ids of the workspaces that the subject was asked to bring up
+	users  sync.Map // by the id of a workspace, whom its last up reported
 }
 
 // Surroundings are what a subject finds around it besides its home.
 type Surroundings struct {
 	Environ []string // further entries of its environment, KEY=VALUE
-	Path    []string // folders of programs that come before those of this machine
+	Path    []string // folders of programs
 
 	Elsewhere *Elsewhere // the machine on which the workspaces are to be; nil is this one
 }
@@ -96,12 +98,19 @@ func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundin
 		}
 	}
 	c.Add("MicroSandbox's sandboxes", b.removeAll)
-	b.Subject.Argv = e.Subject
+	b.Subject.Argv, b.Subject.Record = e.Subject, r.Command
+	var err error
+	if b.Subject.Adapter, err = e.speak(); err != nil {
+		return nil, err
+	}
+	programs := filepath.Join(dir, "bin")
+	if err := basics(programs); err != nil {
+		return nil, err
+	}
 	b.Subject.Home = subject.Home{
 		MSBHome: b.MSB.Home, Extra: append(fault.Environ(), around.Environ...),
-		Path: strings.Join(append(append([]string{filepath.Dir(e.MSB)}, around.Path...), os.Getenv("PATH")), ":"),
+		Path: strings.Join(slices.Concat([]string{filepath.Dir(e.MSB)}, around.Path, e.Path, []string{programs}), ":"),
 	}
-	var err error
 	if b.Subject.Home, err = b.NewHome("h"); err != nil {
 		return nil, err
 	}
@@ -166,7 +175,29 @@ func (b *Bench) Up(ctx context.Context, o subject.UpOptions) (subject.UpResult, 
 	if !slices.Contains(b.asked, o.ID) {
 		b.asked = append(b.asked, o.ID)
 	}
-	return b.Subject.Up(ctx, o)
+	res, err := b.Subject.Up(ctx, o)
+	if err == nil {
+		b.users.Store(o.ID, res.RemoteUser)
+	}
+	return res, err
+}
+
+// Dial opens an SSH session to a workspace that came up, as the user that up reported.
+func (b *Bench) Dial(ctx context.Context, id string) (*subject.Session, error) {
+	user, ok := b.users.Load(id)
+	if !ok {
+		return nil, fmt.Errorf("the workspace %s did not come up, so its user is not known", id)
+	}
+	return b.Subject.Dial(ctx, id, user.(string))
+}
+
+// Sandbox returns a workspace as the subject lists it, and MicroSandbox's name of it.
+func (b *Bench) Sandbox(ctx context.Context, id string) (w subject.Workspace, name string, err error) {
+	if w, err = b.Subject.Find(ctx, id); err != nil {
+		return w, "", err
+	}
+	name, err = b.Subject.Sandbox(ctx, w)
+	return w, name, err
 }
 
 // Folder writes the folder of a workspace, and gives its path.

@@ -31,6 +31,9 @@ type Tools struct {
 	MSB     string   // the msb executable; with the stand-in, the step installs it
 	StandIn bool     // msb is the stand-in, which is built into parity
 	Subject []string // the workspace CLI and its first arguments
+	Adapter string   // the text of the adapter by which it is spoken to; empty: the contract
+	Path    []string // folders of programs that the user adds to the subject's PATH
+	Builtin string   // the SOURCE of the provider with the subject's own driver; empty: the adapter's
 	Probe   string   // the probe program for guests
 
 	External External // the external provider, for the cases that have one

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"dagger/parity/fixtures/artifacts"
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/reference/manifest"
 )
@@ -18,16 +19,14 @@ type External struct {
 	Runtime  string // a file, the runtime
 }
 
-// BuiltinSource is the SOURCE by which `provider add` adds the subject's own driver.
-const BuiltinSource = "microsandbox"
-
 // source gives the SOURCE by which the subject adds the provider of a case. For an external one that is a provider.yaml, whose runtime
 // is served until the case ends.
 //
 // served tells how often the runtime was asked for; it is nil for the built-in provider.
 func (e Env) source(provider, dir string, c *Cleanup) (source string, served func() int, err error) {
 	if provider != catalogue.External {
-		return BuiltinSource, nil, nil
+		source, err := e.builtin(dir)
+		return source, nil, err
 	}
 	content, err := os.ReadFile(e.External.Runtime)
 	if err != nil {
@@ -47,4 +46,27 @@ func (e Env) source(provider, dir string, c *Cleanup) (source string, served fun
 	}
 	file := filepath.Join(dir, "provider.yaml")
 	return file, server.Requests, os.WriteFile(file, text, 0o644)
+}
+
+// speak returns how the subject is spoken to.
+func (e Env) speak() (*adapter.Adapter, error) {
+	if e.Adapter == "" {
+		return adapter.Contract(), nil
+	}
+	return adapter.Parse([]byte(e.Adapter))
+}
+
+// builtin returns the SOURCE by which the subject adds the provider with its own driver.
+func (e Env) builtin(dir string) (string, error) {
+	if e.Builtin != "" {
+		return e.Builtin, nil
+	}
+	speak, err := e.speak()
+	if err != nil {
+		return "", err
+	}
+	if speak.Builtin.Name == "" {
+		return "", fmt.Errorf("the adapter %s names no provider for the built-in driver: add builtin to it, or name a SOURCE with --builtin-source", speak.Name)
+	}
+	return speak.Builtin.Name, nil
 }

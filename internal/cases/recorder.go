@@ -48,6 +48,8 @@ type Recorder struct {
 
 	mu         sync.Mutex
 	operations []report.Operation
+	commands   int   // how many of the subject's have ended
+	ended      []int // the numbers of those that ended since the last check
 }
 
 // NewRecorder starts the record of a case. Its context is the case's: once it is done, no check can pass any more.
@@ -76,7 +78,9 @@ func (r *Recorder) Check(phase, name string, check func() Finding) bool {
 	c := report.Check{Phase: phase, Name: name}
 	r.event(report.Event{Kind: report.CheckStarted, Check: &report.Check{Phase: phase, Name: name}})
 	started := time.Now()
+	r.took() // what ended between two checks is neither's
 	f := r.find(check)
+	c.Commands = r.took()
 	c.Verdict, c.Seen, c.Next, c.Elapsed = f.Verdict, f.Seen, f.Next, time.Since(started)
 	c.Expected = cmp.Or(f.Expected, planned.Sentence)
 	r.broken = f.Verdict != report.Pass
@@ -162,6 +166,26 @@ func (r *Recorder) Operation(name string, elapsed time.Duration) {
 		}
 	}
 	r.operations = append(r.operations, report.Operation{Name: name, Count: 1, Elapsed: elapsed})
+}
+
+// Command adds a command of the subject's, which has ended, to the case's transcript. It may be called
+// from any goroutine.
+func (r *Recorder) Command(c report.Command) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.commands++
+	c.Number = r.commands
+	r.ended = append(r.ended, c.Number)
+	r.event(report.Event{Kind: report.CommandDone, Command: &c})
+}
+
+// took returns the numbers of the commands that ended since it was called last.
+func (r *Recorder) took() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ended := r.ended
+	r.ended = nil
+	return ended
 }
 
 // Timed starts to measure an operation; what it gives ends the measurement.

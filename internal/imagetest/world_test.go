@@ -206,7 +206,7 @@ func (c *cli) sh(command string) string {
 	c.Helper()
 	res, err := c.SSH(c.Context(), workspace, command, nil)
 	c.must(err)
-	session, err := c.Dial(c.Context(), workspace)
+	session, err := c.Dial(c.Context(), workspace, "root")
 	c.must(err)
 	defer session.Close()
 	over, err := session.Run(c.Context(), command, nil)

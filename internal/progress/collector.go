@@ -15,6 +15,7 @@ type Collector struct {
 	head     *report.Head
 	done     []report.Case         // as the step gave them
 	begun    map[string]*begunCase // by id; each case that has an event
+	commands map[string][]report.Command
 }
 
 // begunCase is what the events before its end say of a case.
@@ -27,7 +28,7 @@ type begunCase struct {
 // NewCollector collects the results of the cases that were given to one lab. The run ID goes into the cases that the lab did
 // not finish.
 func NewCollector(selected []catalogue.Case, runID string) *Collector {
-	return &Collector{selected: selected, runID: runID, begun: map[string]*begunCase{}}
+	return &Collector{selected: selected, runID: runID, begun: map[string]*begunCase{}, commands: map[string][]report.Command{}}
 }
 
 // Event takes the lab's next event.
@@ -49,10 +50,15 @@ func (c *Collector) Event(e report.Event) {
 		b.begun = e.Check
 	case e.Kind == report.CheckDone && e.Check != nil:
 		b.checks = append(b.checks, *e.Check)
+	case e.Kind == report.CommandDone && e.Command != nil:
+		c.commands[e.Case] = append(c.commands[e.Case], *e.Command)
 	case e.Kind == report.CaseDone && e.Result != nil:
 		c.done = append(c.done, *e.Result)
 	}
 }
+
+// Transcripts returns the subject's commands that have ended, by the case's id.
+func (c *Collector) Transcripts() map[string][]report.Command { return c.commands }
 
 // Head is what the lab's step said of the place where it ran; nil when it said nothing.
 func (c *Collector) Head() *report.Head { return c.head }

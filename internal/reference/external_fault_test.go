@@ -106,7 +106,7 @@ func TestTheCLIIsKilledDuringSSH(t *testing.T) {
 	e.must(e.ProviderAdd(bounded(t), e.manifest, "p", nil))
 	_, err := e.up(subject.UpOptions{})
 	e.must(err)
-	p, err := proc.Start(bounded(t), proc.Cmd{Env: e.Home.Environ(), Argv: append(e.Argv[:2:2], "workspace", "ssh", "w", "--command", "sleep 600")})
+	p, err := proc.Start(bounded(t), proc.Cmd{Env: e.Environ(), Argv: append(e.Argv[:2:2], "workspace", "ssh", "w", "--command", "sleep 600")})
 	e.must(err)
 	t.Cleanup(p.Stop)
 	pid := e.runtimePID()

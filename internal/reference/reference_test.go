@@ -150,7 +150,7 @@ func (b *bench) asked(verb string) (lines []string) {
 // run runs the CLI as it stands.
 func (b *bench) run(args ...string) (proc.Result, int) {
 	b.Helper()
-	res, err := proc.Run(bounded(b.T), proc.Cmd{Argv: append(b.Argv[:2:2], args...), Env: b.Home.Environ(), Dir: b.Home.Dir})
+	res, err := proc.Run(bounded(b.T), proc.Cmd{Argv: append(b.Argv[:2:2], args...), Env: b.Environ(), Dir: b.Home.Dir})
 	code, exited := proc.ExitCode(err)
 	if err != nil && !exited {
 		b.Fatal(err)
@@ -255,7 +255,7 @@ func TestKilledUp(t *testing.T) {
 			b.addProvider(nil)
 			hang := filepath.Join(b.msb, "hang")
 			b.must(os.WriteFile(hang, nil, 0o644))
-			p, err := proc.Start(bounded(t), proc.Cmd{Env: b.Home.Environ(),
+			p, err := proc.Start(bounded(t), proc.Cmd{Env: b.Environ(),
 				Argv: append(b.Argv[:2:2], "workspace", "up", "--ide", "none", "--id", "w", "--provider", "p", b.dir)})
 			b.must(err)
 			var msb int

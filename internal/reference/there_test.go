@@ -308,7 +308,7 @@ func TestARemoteUpThatComesToNothing(t *testing.T) {
 // started starts a command of the CLI, which ends with the test.
 func (r *remoteBench) started(args ...string) *proc.Process {
 	r.Helper()
-	p, err := proc.Start(bounded(r.T), proc.Cmd{Env: r.Home.Environ(), Dir: r.Home.Dir, Argv: append(r.Argv[:2:2], args...)})
+	p, err := proc.Start(bounded(r.T), proc.Cmd{Env: r.Environ(), Dir: r.Home.Dir, Argv: append(r.Argv[:2:2], args...)})
 	r.must(err)
 	r.Cleanup(p.Stop)
 	return p

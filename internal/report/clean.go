@@ -13,6 +13,17 @@ const textLimit = 4 << 10
 // are shown as escapes (a newline and a tab stay), and of more than 4 KiB the beginning and the end are kept, with a note
 // between them: what went wrong first and the last words are what a reader needs. Cleaning twice changes nothing more.
 func Clean(s string) string {
+	s = escape(s)
+	if len(s) <= textLimit {
+		return s
+	}
+	const keep = textLimit/2 - 64
+	return fmt.Sprintf("%s\n[... %d bytes left out ...]\n%s",
+		strings.ToValidUTF8(s[:keep], ""), len(s)-2*keep, strings.ToValidUTF8(s[len(s)-keep:], ""))
+}
+
+// escape shows control characters and broken UTF-8 as escapes.
+func escape(s string) string {
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	var b strings.Builder
 	for i, r := range s {
@@ -27,13 +38,7 @@ func Clean(s string) string {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 	}
-	s = b.String()
-	if len(s) <= textLimit {
-		return s
-	}
-	const keep = textLimit/2 - 64
-	return fmt.Sprintf("%s\n[... %d bytes left out ...]\n%s",
-		strings.ToValidUTF8(s[:keep], ""), len(s)-2*keep, strings.ToValidUTF8(s[len(s)-keep:], ""))
+	return b.String()
 }
 
 func cleaned(texts []string) []string {

@@ -13,25 +13,28 @@ type Event struct {
 	Result *Case  `json:"result,omitempty"` // CaseDone
 	Head   *Head  `json:"head,omitempty"`   // Started: what only the place where the cases run can know
 	Text   string `json:"text,omitempty"`   // Note
+
+	Command *Command `json:"command,omitempty"` // CommandDone
 }
 
 // EventKind says what an event tells.
 type EventKind string
 
-// The kinds of events, in the order in which they come; checks and notes repeat.
+// The kinds of events, in the order in which they come; checks, notes and commands repeat.
 const (
 	Started      EventKind = "started"
 	CaseStarted  EventKind = "case-started"
 	CheckStarted EventKind = "check-started"
 	CheckDone    EventKind = "check-done"
 	Note         EventKind = "note"
+	CommandDone  EventKind = "command-done"
 	CaseDone     EventKind = "case-done"
 )
 
 // Known says whether k is one of the kinds.
 func (k EventKind) Known() bool {
 	switch k {
-	case Started, CaseStarted, CheckStarted, CheckDone, Note, CaseDone:
+	case Started, CaseStarted, CheckStarted, CheckDone, Note, CommandDone, CaseDone:
 		return true
 	}
 	return false

@@ -35,6 +35,9 @@ func Prepare(dir string) error {
 	if err != nil {
 		return fmt.Errorf("the report folder %s cannot be written to: %w; %s", dir, err, other)
 	}
+	if err := removeTranscripts(dir); err != nil {
+		return fmt.Errorf("an older run's transcripts cannot be removed: %w; remove them, or %s", err, other)
+	}
 	for _, name := range []string{JSONFile, JUnitFile, SummaryFile, PerformanceFile} {
 		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil && info.IsDir() {
 			return fmt.Errorf("an older run's report cannot be removed: %s in %s is a folder; remove it, or %s", name, dir, other)

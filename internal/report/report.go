@@ -122,7 +122,8 @@ type Check struct {
 	Verdict  Verdict       `json:"verdict"`
 	Expected string        `json:"expected,omitempty"`
 	Seen     string        `json:"seen,omitempty"`
-	Next     string        `json:"next,omitempty"` // what to do about it; set when it did not pass
+	Next     string        `json:"next,omitempty"`     // what to do about it; set when it did not pass
+	Commands []int         `json:"commands,omitempty"` // numbers of the subject's commands that ended during it, in the case's transcript
 	Elapsed  time.Duration `json:"elapsedNanoseconds"`
 }
 

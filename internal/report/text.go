@@ -180,6 +180,9 @@ func (t table) checks(c Case) {
 			word := t.paint(check.Verdict, strings.ToUpper(string(check.Verdict)))
 			t.line(fmt.Sprintf("%s%s  %s", phaseIndent, word, check.FullName()))
 			t.w.WriteString(Details(check, nameIndent))
+			if where := transcriptOf(c.ID, check); where != "" {
+				t.line(fmt.Sprintf("%s%-10s%s", nameIndent, "commands", where))
+			}
 		}
 	}
 	flush()

@@ -76,6 +76,11 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 			r.Problems = append(r.Problems, out.problem)
 		}
 		r.Problems = append(r.Problems, mergeHead(&r.Head, out)...)
+		for id, commands := range out.transcripts {
+			if err := report.WriteTranscript(o.Report, id, commands); err != nil {
+				r.Problems = append(r.Problems, fmt.Sprintf("write the transcript of %s: %v", id, err))
+			}
+		}
 	}
 	for _, plan := range comparisons {
 		result, differences := parity.Compare(plan, r.Head.RunID, r.Cases)
@@ -119,6 +124,8 @@ type outcome struct {
 	problem string
 	ended   bool // by a breach of the contract
 	visits  bool // its microVMs are on another machine
+
+	transcripts map[string][]report.Command // by the case's id
 }
 
 // breachError is the end of a run whose subject broke its contract: the id of the case that says so.
@@ -193,7 +200,7 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 	if reason == "" {
 		reason = "the step ended without a word about it"
 	}
-	out.cases = collector.Cases(reason)
+	out.cases, out.transcripts = collector.Cases(reason), collector.Transcripts()
 	return out
 }
 

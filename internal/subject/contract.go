@@ -55,6 +55,7 @@ type contract struct {
 	ContractOptions
 	other CLI
 	uid   string // of the workspace, as first listed
+	user  string // whom up reported
 }
 
 func (c *contract) checks() []ContractCheck {
@@ -89,6 +90,9 @@ func (c *contract) checks() []ContractCheck {
 			"`provider delete --ignore-not-found` exits 0, whether the provider exists or not.", c.providerDelete},
 	}
 }
+
+// missing is the contract's exit code of `workspace status` for a workspace that does not exist.
+const missing = 75
 
 // breach is a *ContractError about a command that did run.
 func breach(verb, expected, seen string) (string, string, error) {
@@ -196,7 +200,7 @@ func (c *contract) upBroken(ctx context.Context) (expected, seen string, err err
 }
 
 func (c *contract) up(ctx context.Context) (expected, seen string, err error) {
-	expected = `exit code 0 and JSON with the outcome "success", containerId, remoteUser and remoteWorkspaceFolder`
+	expected = `exit code 0 and JSON with the outcome "success", containerId and remoteUser`
 	dir, err := c.folder(contractID, c.Image)
 	if err != nil {
 		return expected, err.Error(), err
@@ -205,6 +209,7 @@ func (c *contract) up(ctx context.Context) (expected, seen string, err error) {
 	if err != nil {
 		return expected, err.Error(), err
 	}
+	c.user = res.RemoteUser
 	return expected, fmt.Sprintf("%+v", res), nil
 }
 
@@ -222,10 +227,10 @@ func (c *contract) listed(ctx context.Context) (expected, seen string, err error
 		return expected, err.Error(), err
 	}
 	c.uid = w.UID
-	if w.Provider.Name != contractProvider {
-		return breach("workspace list", expected, fmt.Sprintf("the provider %q", w.Provider.Name))
+	if w.Provider != contractProvider {
+		return breach("workspace list", expected, fmt.Sprintf("the provider %q", w.Provider))
 	}
-	return expected, fmt.Sprintf("the uid %q and the provider %q", w.UID, w.Provider.Name), nil
+	return expected, fmt.Sprintf("the uid %q and the provider %q", w.UID, w.Provider), nil
 }
 
 func (c *contract) apart(ctx context.Context) (expected, seen string, err error) {
@@ -266,7 +271,7 @@ func (c *contract) stdio(ctx context.Context) (expected, seen string, err error)
 	random := make([]byte, 1<<20)
 	_, _ = rand.Read(random)
 	expected = "an SSH banner first, and through `cat` 1048576 bytes with the SHA-256 " + digest(random)
-	s, err := c.CLI.Dial(ctx, contractID)
+	s, err := c.CLI.Dial(ctx, contractID, c.user)
 	if err != nil {
 		return expected, err.Error(), err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/sshclient"
 	"dagger/parity/internal/sshserver"
@@ -38,16 +39,23 @@ type Session struct {
 // settle is how long a command has to end once its connection broke, so that the error can say why.
 const settle = 2 * time.Second
 
-// Dial opens a session. The context bounds the opening only; the session then stays until Close, or until its command dies.
+// Dial opens a session to a workspace as a user of the guest's: the one that up reported. The context bounds the opening only; the session then stays until Close, or until its command dies.
 // Bytes before the SSH banner are a *ContractError.
-func (c CLI) Dial(ctx context.Context, id string) (*Session, error) {
+func (c CLI) Dial(ctx context.Context, id, user string) (*Session, error) {
 	s := &Session{verb: "workspace ssh " + id + " --stdio", stderr: &lastWords{}}
-	stream, err := s.start(ctx, c.cmd("workspace", "ssh", id, "--stdio"))
+	cmd := c.cmd(adapter.Args(c.adapter().Commands[adapter.Stdio].Run, map[string]string{"id": id}, nil)...)
+	started := time.Now()
+	stream, err := s.start(ctx, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.verb, err)
 	}
+	go func() {
+		res, err := s.process.Wait()
+		res.Stderr = s.stderr.bytes() // standard output is the SSH connection
+		c.record(cmd.Argv, started, res, err)
+	}()
 	stop := context.AfterFunc(ctx, func() { stream.Close() })
-	err = s.handshake(stream)
+	err = s.handshake(stream, user)
 	if !stop() {
 		err = ctx.Err()
 	}
@@ -86,7 +94,7 @@ func (s *Session) start(ctx context.Context, cmd proc.Cmd) (*pipes, error) {
 	return p, nil
 }
 
-func (s *Session) handshake(p *pipes) error {
+func (s *Session) handshake(p *pipes, user string) error {
 	// x/crypto/ssh skips lines before the banner, and so would hide that --stdio is not clean.
 	const banner = "SSH-2.0-"
 	first, err := p.Peek(len(banner))
@@ -98,10 +106,12 @@ func (s *Session) handshake(p *pipes) error {
 		return &ContractError{Verb: "workspace ssh --stdio",
 			Expected: fmt.Sprintf("the SSH banner, %q, as the first bytes", banner), Seen: shown(first)}
 	}
-	conn, channels, requests, err := ssh.NewClientConn(sshserver.Conn(p), s.verb, sshserver.ClientConfig(func(_ string, _ net.Addr, key ssh.PublicKey) error {
+	config := sshserver.ClientConfig(func(_ string, _ net.Addr, key ssh.PublicKey) error {
 		s.HostKey = key
 		return nil
-	}))
+	})
+	config.User = user
+	conn, channels, requests, err := ssh.NewClientConn(sshserver.Conn(p), s.verb, config)
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,10 @@
 package subject
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,16 +15,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/proc"
+	"dagger/parity/internal/report"
 )
 
-// CLI is one workspace CLI with the home of one case. It is safe for concurrent use. Each method runs one command, which is ended
-// when the context is done.
+// CLI is one workspace CLI with the home of one case. It is safe for concurrent use. Each method
+// runs one command, which is ended when the context is done.
 type CLI struct {
-	Argv []string // the program and its first arguments: {"/x/parity", "devsy"} or {"/x/devsy"}
-	Home Home
+	Argv    []string         // the program and its first arguments: {"/x/parity", "devsy"} or {"/x/devsy"}
+	Adapter *adapter.Adapter // how the program is spoken to; nil is the contract
+	Home    Home
+
+	// Record, if set, is told of each command once it has ended. It may be called from any goroutine.
+	Record func(report.Command)
 }
 
 // Home is what a case's commands see of the machine: folders of the case's own, and the environment that they need.
@@ -36,9 +42,15 @@ type Home struct {
 	Extra   []string // further entries, KEY=VALUE
 }
 
+// The folders of a home that adapters name: the CLI's own, and that of HOME.
+const (
+	cliFolder  = "cli"
+	homeFolder = "home"
+)
+
 // homeFolders are the variables that name a folder of the home, and the folder.
 var homeFolders = [][2]string{
-	{"HOME", "home"}, {"DEVSY_HOME", "devsy"},
+	{"", cliFolder}, {"HOME", homeFolder},
 	{"XDG_CONFIG_HOME", "config"}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"},
 	{"XDG_CACHE_HOME", "cache"}, {"XDG_RUNTIME_DIR", "run"},
 }
@@ -53,21 +65,46 @@ func NewHome(h Home) (Home, error) {
 	return h, nil
 }
 
-// Environ is the whole environment of the home's commands. Nothing of this process's own comes through, proxy variables least
-// of all.
+// Environ returns the environment of the home's commands, save what the CLI's adapter adds. Nothing
+// of this process's own comes through, proxy variables least of all.
 func (h Home) Environ() []string {
-	env := []string{"PATH=" + h.Path, "MSB_HOME=" + h.MSBHome, "DEVSY_CONFIG=", "DEVSY_DISABLE_TELEMETRY=true"}
+	env := []string{"PATH=" + h.Path, "MSB_HOME=" + h.MSBHome}
 	for _, f := range homeFolders {
-		env = append(env, f[0]+"="+filepath.Join(h.Dir, f[1]))
+		if f[0] != "" {
+			env = append(env, f[0]+"="+filepath.Join(h.Dir, f[1]))
+		}
 	}
 	return append(env, h.Extra...)
 }
 
+// names are the folders of the home by the placeholders of adapters.
+func (h Home) names() map[string]string {
+	return map[string]string{"folder": filepath.Join(h.Dir, cliFolder), "home": filepath.Join(h.Dir, homeFolder)}
+}
+
+// contractAdapter is the adapter of a CLI that has none.
+var contractAdapter = sync.OnceValue(adapter.Contract)
+
+// adapter returns how the CLI is spoken to.
+func (c CLI) adapter() *adapter.Adapter {
+	if c.Adapter == nil {
+		return contractAdapter()
+	}
+	return c.Adapter
+}
+
+// Environ returns the whole environment of the CLI's commands.
+func (c CLI) Environ() []string {
+	env := c.Home.Environ()
+	a := c.adapter()
+	for _, name := range slices.Sorted(maps.Keys(a.Environment)) {
+		env = append(env, name+"="+adapter.Fill(a.Environment[name], c.Home.names()))
+	}
+	return env
+}
+
 // ErrNotFound is what Status gives for a workspace that does not exist.
 var ErrNotFound = errors.New("workspace not found")
-
-// missing is the exit code of `workspace status` for a workspace that does not exist.
-const missing = 75
 
 // ContractError is a breach of the command-line contract.
 type ContractError struct {
@@ -89,28 +126,43 @@ func (e *ContractError) Error() string {
 // Unwrap gives the command's own error.
 func (e *ContractError) Unwrap() error { return e.Cause }
 
-// UpError is a `workspace up` that failed as the contract says: exit code 1, with the reason in JSON.
+// UpError is a `workspace up` that failed and says why, as the contract has it.
 type UpError struct {
 	Message string
-	Cause   error // the *proc.Error
+	Stderr  string // all that it wrote to standard error, within report.OutputLimit
+	Cause   error  // the *proc.Error
 }
 
-// Error gives the reason in the CLI's own words.
-func (e *UpError) Error() string { return "workspace up: " + e.Message }
+// Error returns the reason in the CLI's own words: its message, and the end of standard error, where
+// many a CLI says more.
+func (e *UpError) Error() string {
+	msg := "workspace up: " + e.Message
+	var failed *proc.Error
+	if errors.As(e.Cause, &failed) && failed.Stderr != "" {
+		msg += "; its last words:\n    " + strings.ReplaceAll(failed.Stderr, "\n", "\n    ")
+	}
+	return msg
+}
 
-// Unwrap gives the command's own error, which has its last words.
+// Unwrap returns the command's own error.
 func (e *UpError) Unwrap() error { return e.Cause }
 
 // ProviderAdd registers the provider source under a name, with options.
 func (c CLI) ProviderAdd(ctx context.Context, source, name string, options map[string]string) error {
-	args := []string{"provider", "add", source, "--name", name}
-	_, err := c.run(ctx, nil, append(args, pairs("-o", options)...)...)
+	_, err := c.run(ctx, adapter.ProviderAdd, nil, map[string]string{"source": source, "name": name}, options)
 	return err
 }
 
 // ProviderDelete removes a provider. One that does not exist is no error.
 func (c CLI) ProviderDelete(ctx context.Context, name string) error {
-	_, err := c.run(ctx, nil, "provider", "delete", name, "--ignore-not-found")
+	return c.removed(c.run(ctx, adapter.ProviderDelete, nil, map[string]string{"name": name}, nil))
+}
+
+// removed returns the error of a command that removes something. That it is not there is none.
+func (c CLI) removed(ran ran, err error) error {
+	if err != nil && ran.command.Missing.Is(ran.code, ran.Stdout, ran.Stderr) {
+		return nil
+	}
 	return err
 }
 
@@ -126,54 +178,88 @@ type UpOptions struct {
 
 // UpResult is what a successful `workspace up` says.
 type UpResult struct {
-	Outcome               string `json:"outcome"`
-	ContainerID           string `json:"containerId"`
-	RemoteUser            string `json:"remoteUser"`
-	RemoteWorkspaceFolder string `json:"remoteWorkspaceFolder"`
+	Outcome               string
+	ContainerID           string
+	RemoteUser            string // whom to log in as
+	RemoteWorkspaceFolder string // may be empty
 }
 
-// Up brings a workspace up. The error is an *UpError when the CLI said why it failed, and a *ContractError when it did not.
+// Up brings a workspace up. The error is an *UpError if the CLI says why it failed, and a
+// *ContractError if it does not.
 func (c CLI) Up(ctx context.Context, o UpOptions) (UpResult, error) {
-	args := []string{"workspace", "up", "--ide", "none", "--id", o.ID, "--provider", o.Provider}
+	values := map[string]string{"id": o.ID, "provider": o.Provider, "dir": o.Dir, "devcontainer": o.DevcontainerPath}
 	if o.Recreate {
-		args = append(args, "--recreate")
+		values["recreate"] = "true"
 	}
-	if o.DevcontainerPath != "" {
-		args = append(args, "--devcontainer", o.DevcontainerPath)
-	}
-	args = append(args, pairs("--provider-option", o.ProviderOptions)...)
-	res, err := c.run(ctx, nil, append(args, o.Dir)...)
-
-	code, exited := proc.ExitCode(err)
-	if err != nil && (!exited || code > 128) {
+	res, err := c.run(ctx, adapter.Up, nil, values, o.ProviderOptions)
+	if err != nil && (!res.exited || res.code > 128) {
 		return UpResult{}, err // it did not get to say anything
 	}
+	return c.upResult(res, o.ID, err)
+}
+
+// upResult reads what an up that ended by itself says. failed is its error.
+func (c CLI) upResult(res ran, id string, failed error) (UpResult, error) {
 	const verb = "workspace up"
-	var said struct {
-		UpResult
-		Message string `json:"message"`
+	said := UpResult{Outcome: map[bool]string{true: succeeded, false: failing}[failed == nil]}
+	_, says := res.command.Result[adapter.Outcome]
+	// A CLI that prints no outcome prints no result when it fails, either.
+	if says || failed == nil {
+		result, err := res.results(c, id)
+		if err != nil {
+			return said, &ContractError{Verb: verb, Expected: "a JSON object with an outcome", Seen: shown(res.Stdout), Cause: cmp.Or(failed, err)}
+		}
+		said = UpResult{cmp.Or(result[adapter.Outcome], said.Outcome), result[adapter.Container], result[adapter.User], result[adapter.Folder]}
+		if says {
+			said.Outcome = result[adapter.Outcome]
+		}
 	}
-	if e := decode(verb, res.Stdout, &said, "a JSON object with an outcome", err); e != nil {
-		return UpResult{}, e
+	breach := func(expected string) (UpResult, error) {
+		return said, &ContractError{Verb: verb, Expected: expected, Seen: fmt.Sprintf("exit code %d and %s", res.code, shown(res.Stdout)), Cause: failed}
 	}
 	switch {
-	case err == nil && said.Outcome == "success":
-		if said.ContainerID == "" || said.RemoteUser == "" || said.RemoteWorkspaceFolder == "" {
-			return said.UpResult, &ContractError{Verb: verb, Expected: "containerId, remoteUser and remoteWorkspaceFolder",
-				Seen: shown(res.Stdout)}
+	case failed == nil && said.Outcome == succeeded:
+		_, names := res.command.Result[adapter.Container]
+		if names && said.ContainerID == "" || said.RemoteUser == "" {
+			return breach("containerId and remoteUser")
 		}
-		return said.UpResult, nil
-	case code == 1 && said.Outcome == "error" && said.Message != "":
-		return said.UpResult, &UpError{Message: said.Message, Cause: err}
+		return said, nil
+	case failed != nil && said.Outcome == failing && res.failed():
+		message := res.message(c, id)
+		if message != "" {
+			return said, &UpError{Message: message, Stderr: report.Bounded(res.Stderr), Cause: failed}
+		}
 	}
-	return said.UpResult, &ContractError{Verb: verb,
-		Expected: `exit code 0 with the outcome "success", or exit code 1 with the outcome "error" and a message`,
-		Seen:     fmt.Sprintf("exit code %d and %s", code, shown(res.Stdout)), Cause: err}
+	return breach(`exit code 0 with the outcome "success", or exit code 1 with the outcome "error" and a message`)
+}
+
+// The outcomes of up.
+const (
+	succeeded = "success"
+	failing   = "error"
+)
+
+// failed tells whether an up that did not exit with 0 ended as one ends that failed.
+func (r ran) failed() bool {
+	return r.command.Failed == nil || r.command.Failed.Is(r.code, r.Stdout, r.Stderr)
+}
+
+// message returns why an up failed. A CLI that has no field for it says it on standard error.
+func (r ran) message(c CLI, id string) string {
+	if _, has := r.command.Result[adapter.Message]; has {
+		result, err := r.results(c, id)
+		if err != nil {
+			return ""
+		}
+		return result[adapter.Message]
+	}
+	lines := strings.Split(strings.TrimSpace(string(r.Stderr)), "\n")
+	return cmp.Or(lines[len(lines)-1], "it said nothing on standard error")
 }
 
 // Stop stops a workspace.
 func (c CLI) Stop(ctx context.Context, id string) error {
-	_, err := c.run(ctx, nil, "workspace", "stop", id)
+	_, err := c.run(ctx, adapter.Stop, nil, map[string]string{"id": id}, nil)
 	return err
 }
 
@@ -185,68 +271,71 @@ const (
 
 // Status is what `workspace status` says.
 type Status struct {
-	ID       string `json:"id"`
-	Context  string `json:"context"`
-	Provider string `json:"provider"`
-	State    string `json:"state"`
+	ID       string
+	Context  string // empty if the CLI's adapter has none
+	Provider string // likewise
+	State    string
 }
 
 // Status asks for a workspace's state. The error of one that does not exist is ErrNotFound.
 func (c CLI) Status(ctx context.Context, id string) (Status, error) {
 	const verb = "workspace status"
-	res, err := c.run(ctx, nil, "workspace", "status", id, "--result-format", "json")
-	if code, _ := proc.ExitCode(err); code == missing {
+	res, err := c.run(ctx, adapter.Status, nil, map[string]string{"id": id}, nil)
+	if err != nil && res.command.Missing.Is(res.code, res.Stdout, res.Stderr) {
 		return Status{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	if err != nil {
 		return Status{}, err
 	}
-	var s Status
-	if err := decode(verb, res.Stdout, &s, "a JSON object", nil); err != nil {
-		return Status{}, err
+	result, err := res.results(c, id)
+	if err != nil {
+		return Status{}, &ContractError{Verb: verb, Expected: "a JSON object", Seen: shown(res.Stdout), Cause: err}
 	}
-	if s.ID != id || s.Context == "" || s.Provider == "" || s.State == "" {
-		return s, &ContractError{Verb: verb, Expected: fmt.Sprintf("the id %q, context, provider and state", id),
-			Seen: shown(res.Stdout)}
+	s := Status{cmp.Or(result[adapter.ID], id), result[adapter.Context], result[adapter.Provider], result[adapter.State]}
+	for field := range res.command.Result {
+		if result[field] == "" || field == adapter.ID && result[field] != id {
+			return s, &ContractError{Verb: verb, Expected: fmt.Sprintf("the id %q, and %s", id, strings.Join(slices.Sorted(maps.Keys(res.command.Result)), ", ")),
+				Seen: shown(res.Stdout)}
+		}
+	}
+	if state, ok := res.command.States[s.State]; ok {
+		s.State = state
 	}
 	return s, nil
 }
 
 // Workspace is one entry of `workspace list`.
 type Workspace struct {
-	ID       string `json:"id"`
-	UID      string `json:"uid"`
-	Provider struct {
-		Name    string          `json:"name"`
-		Options json.RawMessage `json:"options"`
-	} `json:"provider"`
-	Source            json.RawMessage `json:"source"`
-	CreationTimestamp time.Time       `json:"creationTimestamp"`
+	ID       string
+	UID      string // empty if the CLI's adapter has none
+	Provider string // likewise
 }
 
 // List lists the workspaces of the home.
 func (c CLI) List(ctx context.Context) ([]Workspace, error) {
 	const verb = "workspace list"
-	res, err := c.run(ctx, nil, "workspace", "list", "--result-format", "json")
+	res, err := c.run(ctx, adapter.List, nil, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.HasPrefix(bytes.TrimSpace(res.Stdout), []byte("[")) { // null would decode too
-		return nil, &ContractError{Verb: verb, Expected: "a JSON array", Seen: shown(res.Stdout)}
+	entries, err := res.command.List(adapter.Output{Stdout: res.Stdout, Stderr: res.Stderr})
+	if err != nil {
+		return nil, &ContractError{Verb: verb, Expected: "a JSON array", Seen: shown(res.Stdout), Cause: err}
 	}
 	var list []Workspace
-	if err := decode(verb, res.Stdout, &list, "a JSON array", nil); err != nil {
-		return nil, err
-	}
-	for _, w := range list {
-		if w.ID == "" || w.UID == "" || w.Provider.Name == "" {
-			return list, &ContractError{Verb: verb, Expected: "id, uid and provider.name in each entry", Seen: shown(res.Stdout)}
+	for _, e := range entries {
+		for field := range res.command.Result {
+			if e[field] == "" {
+				return list, &ContractError{Verb: verb, Expected: "id, uid and provider in each entry", Seen: shown(res.Stdout)}
+			}
 		}
+		list = append(list, Workspace{e[adapter.ID], e[adapter.UID], e[adapter.Provider]})
 	}
 	return list, nil
 }
 
-// Find gives the entry of `workspace list` for a workspace. The error of one that is not listed is ErrNotFound.
+// Find returns the entry of `workspace list` for a workspace. The error of one that is not listed is
+// ErrNotFound.
 func (c CLI) Find(ctx context.Context, id string) (Workspace, error) {
 	list, err := c.List(ctx)
 	if err != nil {
@@ -260,54 +349,120 @@ func (c CLI) Find(ctx context.Context, id string) (Workspace, error) {
 	return Workspace{}, fmt.Errorf("%w: workspace list does not have %q", ErrNotFound, id)
 }
 
-// Delete removes a workspace. One that does not exist is no error. With force, it goes whatever state it is in.
+// Delete removes a workspace. One that does not exist is no error. With force, it goes whatever state
+// it is in.
 func (c CLI) Delete(ctx context.Context, id string, force bool) error {
-	args := []string{"workspace", "delete", id, "--ignore-not-found"}
+	values := map[string]string{"id": id}
 	if force {
-		args = append(args, "--force")
+		values["force"] = "true"
 	}
-	_, err := c.run(ctx, nil, args...)
-	return err
+	return c.removed(c.run(ctx, adapter.Delete, nil, values, nil))
 }
 
-// SSH runs a shell command in a workspace with `workspace ssh --command`. The error, an *proc.Error, has its exit code. A nil
-// stdin is empty.
+// SSH runs a shell command in a workspace with `workspace ssh --command`. The error, a *proc.Error,
+// has its exit code. A nil stdin is empty.
 func (c CLI) SSH(ctx context.Context, id, command string, stdin io.Reader) (proc.Result, error) {
-	return c.run(ctx, stdin, "workspace", "ssh", id, "--command", command)
+	res, err := c.run(ctx, adapter.SSH, stdin, map[string]string{"id": id, "command": command}, nil)
+	var failed *proc.Error
+	if code, ok := res.command.ExitCode(adapter.Output{Stdout: res.Stdout, Stderr: res.Stderr}); ok && res.exited && errors.As(err, &failed) {
+		read := *failed
+		read.ExitCode, res.Result.ExitCode = code, code
+		return res.Result, &read
+	}
+	return res.Result, err
 }
 
-// VMName is the name of the MicroSandbox machine of the workspace with this uid, as `msb inspect` takes it: "devsy-" and the
-// uid. A name longer than 128 characters is cut, and ends in "-" and the first 12 hex digits of the uid's SHA-256.
+// Sandbox returns MicroSandbox's name of a workspace, as `msb inspect` takes it.
+func (c CLI) Sandbox(ctx context.Context, w Workspace) (string, error) {
+	s := c.adapter().Sandbox
+	values := map[string]string{"id": w.ID, "uid": w.UID}
+	if len(s.Run) == 0 {
+		return cut(adapter.Fill(s.Text, values), cmp.Or(w.UID, w.ID)), nil
+	}
+	res, err := c.command(ctx, adapter.Command{}, nil, adapter.Args(s.Run, values, nil))
+	if err != nil {
+		return "", err
+	}
+	name, err := s.Read(adapter.Output{Stdout: res.Stdout, Stderr: res.Stderr, Values: values})
+	if err == nil && name == "" {
+		err = errors.New("it is not there")
+	}
+	if err != nil {
+		return "", &ContractError{Verb: strings.Join(adapter.Args(s.Run, values, nil), " "), Expected: "MicroSandbox's name of the workspace " + w.ID, Seen: shown(res.Stdout), Cause: err}
+	}
+	return name, nil
+}
+
+// VMName returns the name of a workspace's sandbox that the contract has: "devsy-" and the uid.
 func VMName(uid string) string {
+	return cut(adapter.Fill(contractAdapter().Sandbox.Text, map[string]string{"uid": uid}), uid)
+}
+
+// cut returns a name that MicroSandbox takes: one longer than 128 characters is cut, and ends in "-"
+// and the first 12 hex digits of the SHA-256 of what it is made of.
+func cut(name, from string) string {
 	const limit = 128
-	name := "devsy-" + uid
 	if len(name) <= limit {
 		return name
 	}
-	sum := sha256.Sum256([]byte(uid))
+	sum := sha256.Sum256([]byte(from))
 	digest := "-" + hex.EncodeToString(sum[:])[:12]
 	return name[:limit-len(digest)] + digest
 }
 
-func (c CLI) cmd(args ...string) proc.Cmd {
-	return proc.Cmd{Argv: append(slices.Clone(c.Argv), args...), Env: c.Home.Environ(), Dir: c.Home.Dir}
+// ran is a command of the CLI that has ended.
+type ran struct {
+	proc.Result
+	command adapter.Command
+	code    int  // its exit code
+	exited  bool // by itself; else there is no code
 }
 
-func (c CLI) run(ctx context.Context, stdin io.Reader, args ...string) (proc.Result, error) {
+// results reads the command's results.
+func (r ran) results(c CLI, id string) (map[string]string, error) {
+	values := c.Home.names()
+	values["id"] = id
+	return r.command.Results(adapter.Output{Stdout: r.Stdout, Stderr: r.Stderr, Values: values})
+}
+
+// run runs the command for a verb. What the CLI has no command for has succeeded.
+func (c CLI) run(ctx context.Context, verb adapter.Verb, stdin io.Reader, values, options map[string]string) (ran, error) {
+	command := c.adapter().Commands[verb]
+	if len(command.Run) == 0 {
+		return ran{command: command, exited: true}, nil
+	}
+	return c.command(ctx, command, stdin, adapter.Args(command.Run, values, map[string][]string{"option": pairs(options)}))
+}
+
+// command runs a command with arguments, and records it.
+func (c CLI) command(ctx context.Context, command adapter.Command, stdin io.Reader, args []string) (ran, error) {
 	cmd := c.cmd(args...)
 	cmd.Stdin = stdin
-	return proc.Run(ctx, cmd)
+	started := time.Now()
+	res, err := proc.Run(ctx, cmd)
+	r := ran{Result: res, command: command, exited: err == nil}
+	if err != nil {
+		r.code, r.exited = proc.ExitCode(err)
+	}
+	c.record(cmd.Argv, started, res, err)
+	return r, err
 }
 
-// decode takes the whole of out as one JSON document.
-func decode(verb string, out []byte, into any, expected string, cause error) error {
-	if err := json.Unmarshal(out, into); err != nil {
-		if cause == nil {
-			cause = err
-		}
-		return &ContractError{Verb: verb, Expected: expected, Seen: shown(out), Cause: cause}
+// record tells of a command that has ended.
+func (c CLI) record(argv []string, started time.Time, res proc.Result, err error) {
+	if c.Record == nil {
+		return
 	}
-	return nil
+	said := report.Command{Argv: argv, Started: started, Elapsed: time.Since(started), ExitCode: res.ExitCode,
+		Stdout: report.Bounded(res.Stdout), Stderr: report.Bounded(res.Stderr)}
+	if _, exited := proc.ExitCode(err); err != nil && !exited {
+		said.Ended = err.Error()
+	}
+	c.Record(said)
+}
+
+func (c CLI) cmd(args ...string) proc.Cmd {
+	return proc.Cmd{Argv: append(slices.Clone(c.Argv), args...), Env: c.Environ(), Dir: c.Home.Dir}
 }
 
 // shown gives the first bytes of an output for an error.
@@ -322,9 +477,10 @@ func shown(out []byte) string {
 	return fmt.Sprintf("%q", strings.TrimRight(string(out), "\n"))
 }
 
-func pairs(flag string, options map[string]string) (args []string) {
+// pairs returns options as KEY=VALUE, in the order of their keys.
+func pairs(options map[string]string) (list []string) {
 	for _, k := range slices.Sorted(maps.Keys(options)) {
-		args = append(args, flag, k+"="+options[k])
+		list = append(list, k+"="+options[k])
 	}
-	return args
+	return list
 }

@@ -86,7 +86,7 @@ func up(t *testing.T, fault string) subject.CLI {
 
 func session(t *testing.T, fault string) *subject.Session {
 	t.Helper()
-	s, err := up(t, fault).Dial(bounded(t), "w")
+	s, err := up(t, fault).Dial(bounded(t), "w", "root")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := string(res.Stdout)
-	for _, want := range []string{"HOME=" + c.Home.Dir + "/home\n", "DEVSY_HOME=" + c.Home.Dir + "/devsy\n", "XDG_CONFIG_HOME=" + c.Home.Dir + "/config\n",
+	for _, want := range []string{"HOME=" + c.Home.Dir + "/home\n", "DEVSY_HOME=" + c.Home.Dir + "/cli\n", "XDG_CONFIG_HOME=" + c.Home.Dir + "/config\n",
 		"DEVSY_CONFIG=\n", "DEVSY_DISABLE_TELEMETRY=true\n", "MSB_HOME=/msb\n"} {
 		if !strings.Contains(env, want) {
 			t.Errorf("no %q in the environment:\n%s", want, env)
@@ -309,18 +309,18 @@ func TestSessionNoticesADeadCommand(t *testing.T) {
 }
 
 func TestDialErrors(t *testing.T) {
-	_, err := up(t, "banner").Dial(bounded(t), "w")
+	_, err := up(t, "banner").Dial(bounded(t), "w", "root")
 	var breach *subject.ContractError
 	if !errors.As(err, &breach) || !strings.Contains(breach.Seen, "Welcome!") {
 		t.Errorf("text before the banner: got %v", err)
 	}
-	_, err = up(t, "dies").Dial(bounded(t), "w")
+	_, err = up(t, "dies").Dial(bounded(t), "w", "root")
 	if code, ok := proc.ExitCode(err); !ok || code != 1 || !strings.Contains(err.Error(), "the connection was refused") {
 		t.Errorf("a command that fails: got %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err = up(t, "hang").Dial(ctx, "w"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err = up(t, "hang").Dial(ctx, "w", "root"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a command that never answers: got %v", err)
 	}
 }

@@ -103,7 +103,7 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := subject.CLI{Argv: []string{cli}, Home: home}.Dial(t.Context(), name)
+	session, err := subject.CLI{Argv: []string{cli}, Home: home}.Dial(t.Context(), name, "root")
 	if err != nil {
 		t.Fatal(err)
 	}

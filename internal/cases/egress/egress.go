@@ -115,11 +115,11 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 	if _, err := s.Bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
 		return nil, err
 	}
-	w, err := s.Bench.Subject.Find(ctx, controlID)
+	_, name, err := s.Bench.Sandbox(ctx, controlID)
 	if err != nil {
 		return nil, err
 	}
-	box, err := s.Bench.MSB.Inspect(ctx, subject.VMName(w.UID))
+	box, err := s.Bench.MSB.Inspect(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -224,7 +224,7 @@ func (w *benchWorld) inDocker() (ids []string) {
 // run runs a command in the way's environment, and gives what it prints. It is looked for in this process's own PATH.
 func (y *way) run(stderr io.Writer, argv ...string) string {
 	y.Helper()
-	res, err := proc.Run(y.ctx, proc.Cmd{Argv: argv, Env: y.Home.Environ(), Dir: y.Home.Dir, Stderr: stderr})
+	res, err := proc.Run(y.ctx, proc.Cmd{Argv: argv, Env: y.Environ(), Dir: y.Home.Dir, Stderr: stderr})
 	y.must(err)
 	return string(res.Stdout)
 }

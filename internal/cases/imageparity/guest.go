@@ -136,8 +136,11 @@ func added(image, guest []tree.Entry) (paths []string) {
 
 // anonymous is a text without what differs from run to run: the workspace's uid, and the run's ID.
 func (s *scenario) anonymous(text string) string {
-	uid := strings.TrimPrefix(s.sandbox, subject.VMName(""))
-	return strings.NewReplacer(uid, "UID", s.RunID, "RUN").Replace(text)
+	text = strings.NewReplacer(s.sandbox, "SANDBOX", s.RunID, "RUN").Replace(text)
+	if uid := s.Listed().UID; uid != "" {
+		text = strings.ReplaceAll(text, uid, "UID")
+	}
+	return text
 }
 
 // summary is a list in one line: all of it when it is short, else its start and a checksum of the whole.

@@ -28,8 +28,8 @@ func (g *Guest) Close() {
 }
 
 // Open opens the session and shows that it answers. What it opened is there to close also when it fails.
-func (g *Guest) Open(ctx context.Context, cli subject.CLI, id string) (err error) {
-	if g.Session, err = cli.Dial(ctx, id); err != nil {
+func (g *Guest) Open(ctx context.Context, b *cases.Bench, id string) (err error) {
+	if g.Session, err = b.Dial(ctx, id); err != nil {
 		return err
 	}
 	return g.Session.Alive(ctx)
@@ -39,7 +39,7 @@ func (g *Guest) Open(ctx context.Context, cli subject.CLI, id string) (err error
 func (w *Workspace) Enter(ctx context.Context, id string, c *cases.Cleanup) (*Guest, error) {
 	g := &Guest{}
 	c.Add("the SSH session to "+id, func(context.Context) error { g.Close(); return nil })
-	if err := g.Open(ctx, w.Bench.Subject, id); err != nil {
+	if err := g.Open(ctx, w.Bench, id); err != nil {
 		return nil, err
 	}
 	return g, w.BringProbe(ctx, g)

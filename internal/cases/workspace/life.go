@@ -63,13 +63,12 @@ func (w *Workspace) fetched() cases.Finding {
 }
 
 // Inspect asks MicroSandbox, never the subject, for the workspace's state. It does not enter the guest. The subject is asked only for the
-// target's uid: if it does not say it, that is its failure; if MicroSandbox does not answer, nothing can be said.
+// name: if it does not say it, that is its failure; if MicroSandbox does not answer, nothing can be said.
 func (w *Workspace) Inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
-	uid, f := w.uid(GuestDeadline)
+	name, f := w.sandbox(GuestDeadline)
 	if f.Verdict != report.Pass {
 		return msb.Sandbox{}, f
 	}
-	name := subject.VMName(uid)
 	var box msb.Sandbox
 	err := w.Bounded(GuestDeadline, func(ctx context.Context) (err error) {
 		box, err = w.Bench.MSB.Inspect(ctx, name)
@@ -89,19 +88,20 @@ func (w *Workspace) Inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
 	return box, cases.Passed(fmt.Sprintf("%s of %s", box.Status, name))
 }
 
-// uid asks the subject for the workspace's uid, with `workspace list`. A list that fails or hangs breaks the contract, as one that lacks the
-// workspace does, unless MicroSandbox does not answer either.
-func (w *Workspace) uid(deadline time.Duration) (string, cases.Finding) {
-	var listed subject.Workspace
+// sandbox asks the subject for MicroSandbox's name of the workspace: with `workspace list`, and with
+// what else the CLI's adapter has. A command that fails or hangs breaks the contract, as a list that
+// lacks the workspace does, unless MicroSandbox does not answer either.
+func (w *Workspace) sandbox(deadline time.Duration) (string, cases.Finding) {
+	var name string
 	err := w.Bounded(deadline, func(ctx context.Context) (err error) {
-		listed, err = w.Bench.Subject.Find(ctx, w.ID)
+		w.listed, name, err = w.Bench.Sandbox(ctx, w.ID)
 		return err
 	})
 	if err == nil {
-		return listed.UID, cases.Passed(listed.UID)
+		return name, cases.Passed(name)
 	}
 	f := w.Blame(err)
-	f.Expected = fmt.Sprintf("`workspace list` has %q with its uid", w.ID)
+	f.Expected = fmt.Sprintf("`workspace list` has %q, and the name of its sandbox follows from that", w.ID)
 	if f.Verdict == report.Fail {
 		msbErr := w.Bounded(GuestDeadline, func(ctx context.Context) error {
 			_, err := w.Bench.MSB.List(ctx)

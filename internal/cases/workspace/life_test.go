@@ -67,7 +67,7 @@ func TestInspectTellsTheSubjectsFailureFromMicroSandboxs(t *testing.T) {
 }
 
 func TestASubjectThatHangsBreaksItsContract(t *testing.T) {
-	if _, f := asked(t, "exec sleep 600", inspects).uid(200 * time.Millisecond); f.Verdict != report.Fail || !strings.Contains(f.Next, "hung") {
+	if _, f := asked(t, "exec sleep 600", inspects).sandbox(200 * time.Millisecond); f.Verdict != report.Fail || !strings.Contains(f.Next, "hung") {
 		t.Errorf("%+v", f)
 	}
 }

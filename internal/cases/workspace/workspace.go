@@ -46,6 +46,8 @@ type Workspace struct {
 	// UpTook is how long the last up took that succeeded at once.
 	UpTook time.Duration
 
+	listed subject.Workspace // as the subject listed it last
+
 	// What the earlier phases saw.
 	createdAt time.Time
 	bootIDs   []string
@@ -57,6 +59,9 @@ func (w *Workspace) Bounded(d time.Duration, do func(context.Context) error) err
 	defer cancel()
 	return do(ctx)
 }
+
+// Listed returns the workspace as the subject listed it last.
+func (w *Workspace) Listed() subject.Workspace { return w.listed }
 
 // MakeLink makes the check that the link of the case is there, and gives it.
 func (w *Workspace) MakeLink(c *cases.Cleanup) (l *link.Link) {
@@ -129,7 +134,7 @@ func (w *Workspace) Phase(phase string, o subject.UpOptions, outside func(msb.Sa
 	var guest Guest
 	defer guest.Close()
 	w.Check(phase, "ssh", func() cases.Finding {
-		if err := w.Bounded(GuestDeadline, func(ctx context.Context) error { return guest.Open(ctx, w.Bench.Subject, w.ID) }); err != nil {
+		if err := w.Bounded(GuestDeadline, func(ctx context.Context) error { return guest.Open(ctx, w.Bench, w.ID) }); err != nil {
 			return cases.Unclear("", err.Error(), "without a healthy SSH session nothing can be said of the guest: see `parity contract`")
 		}
 		return cases.Passed("a fresh word came back")

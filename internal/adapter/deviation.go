@@ -1,0 +1,87 @@
+package adapter
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Deviation is a place where an adapter reads a result that the CLI does not say as the contract has
+// it. Such a mapping can hide a defect: a check that stands on it is no plain pass.
+type Deviation struct {
+	Verb  Verb
+	Field string // a field of the result, or one of run, exit, missing, failed, output
+	Text  string // a sentence
+}
+
+// String returns the deviation's sentence.
+func (d Deviation) String() string { return d.Text }
+
+// Deviations returns what the adapter reads otherwise than the contract has it, by verb. Another
+// spelling of a command, a field or a state is none.
+func (a *Adapter) Deviations() (list []Deviation) {
+	for _, v := range verbs {
+		c := a.Commands[v.verb]
+		add := func(field, format string, args ...any) {
+			list = append(list, Deviation{v.verb, field, fmt.Sprintf("%s: ", v.verb) + fmt.Sprintf(format, args...)})
+		}
+		if len(c.Run) == 0 {
+			add("run", "the CLI has no such command, and nothing is run")
+		}
+		if c.Last {
+			add("output", "only the last line of standard output is read")
+		}
+		if c.Exit != nil {
+			add("exit", "the exit code of the command in the guest is read from %s", c.Exit.where())
+		}
+		if m := c.Missing; m != nil {
+			switch {
+			case m.Stderr != nil || m.Stdout != nil:
+				add("missing", "that there is no such thing is read from a text")
+			case slices.Contains(m.Exit, 1):
+				add("missing", "exit code 1, which stands for any failure, is read as: there is no such thing")
+			}
+		}
+		if v.verb == Up {
+			a.deviationsOfUp(c, add)
+		}
+		if c.Entries.lines() != nil {
+			add("entries", "the entries are read from lines of text")
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Result)) {
+			if value := c.Result[name]; value.kind() != kindJSON {
+				add(name, "%s is read from %s", name, value.where())
+			}
+		}
+	}
+	return list
+}
+
+func (a *Adapter) deviationsOfUp(c Command, add func(field, format string, args ...any)) {
+	if _, ok := c.Result[Outcome]; !ok {
+		add(Outcome, "the CLI prints no outcome: its exit code alone says it")
+	}
+	if _, ok := c.Result[Message]; !ok {
+		add(Message, "the CLI has no field for why it failed: the end of standard error stands for it")
+	}
+	if c.Failed == nil {
+		add("failed", "any exit code but 0 is read as a failure that the CLI explains")
+	} else if c.Failed.Stderr != nil || c.Failed.Stdout != nil {
+		add("failed", "that it failed is read from a text")
+	}
+}
+
+// where says where a value is read.
+func (v Value) where() string {
+	switch v.kind() {
+	case kindStdout:
+		return "a text on standard output"
+	case kindStderr:
+		return "a text on standard error"
+	case kindFile:
+		return "the file " + v.File
+	case kindText:
+		return fmt.Sprintf("the adapter, which has %q for it", v.Text)
+	}
+	return "the JSON on standard output"
+}

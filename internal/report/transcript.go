@@ -1,0 +1,115 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"al.essio.dev/pkg/shellescape"
+	"github.com/google/renameio/v2"
+)
+
+// TranscriptFolder is the folder with the transcripts, in a report folder.
+const TranscriptFolder = "transcripts"
+
+// Command is one command of the subject that has ended.
+type Command struct {
+	Number   int           `json:"number"` // in its case, from 1
+	Argv     []string      `json:"argv"`
+	Started  time.Time     `json:"started"`
+	Elapsed  time.Duration `json:"elapsedNanoseconds"`
+	ExitCode int           `json:"exitCode"`        // -1 if it never started
+	Ended    string        `json:"ended,omitempty"` // why it did not end by itself
+	Stdout   string        `json:"stdout,omitempty"`
+	Stderr   string        `json:"stderr,omitempty"`
+}
+
+// OutputLimit is how many bytes of an output a transcript keeps: its beginning and its end.
+const OutputLimit = 16 << 10
+
+// Bounded returns an output for a transcript: cut in its middle if it is long, and without secrets.
+func Bounded(output []byte) string {
+	if cut := len(output) - OutputLimit; cut > 0 {
+		output = bytes.Join([][]byte{output[:OutputLimit/2], fmt.Appendf(nil, "\n[%d bytes are left out]\n", cut), output[len(output)-OutputLimit/2:]}, nil)
+	}
+	return Redact(string(output))
+}
+
+// secrets are the forms of text that are or have secrets, and what stands in their place.
+var secrets = []struct {
+	form *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@"']*:)[^/\s@"']+@`), "${1}REDACTED@"},
+	{regexp.MustCompile(`(?i)([?&](?:[a-z0-9_.-]*(?:token|secret|password|passwd|signature|api-?key|access-?key)[a-z0-9_.-]*|sig|key)=)[^&\s"'#]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization:\s*(?:[a-z]+\s+)?)[^\s"',]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), "[a private key: REDACTED]"},
+}
+
+// Redact returns a text without the secrets that it shows by their form: passwords in URLs, tokens and
+// keys in queries, authorization headers and private keys.
+func Redact(text string) string {
+	for _, s := range secrets {
+		text = s.form.ReplaceAllString(text, s.with)
+	}
+	return text
+}
+
+// TranscriptFile returns the name of a case's transcript in the report folder.
+func TranscriptFile(caseID string) string {
+	return filepath.Join(TranscriptFolder, strings.ReplaceAll(caseID, "/", "-")+".txt")
+}
+
+// WriteTranscript writes the commands of a case into the report folder.
+func WriteTranscript(dir, caseID string, commands []Command) error {
+	file := filepath.Join(dir, TranscriptFile(caseID))
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "The subject's commands in %s, in the order in which they ended.\n", caseID)
+	for _, c := range commands {
+		fmt.Fprintf(&b, "\n[%d] %s  %s\n", c.Number, c.Started.UTC().Format("15:04:05.000"), Redact(shellescape.QuoteCommand(c.Argv)))
+		how := fmt.Sprintf("exit code %d", c.ExitCode)
+		if c.Ended != "" {
+			how = Redact(c.Ended)
+		}
+		fmt.Fprintf(&b, "    %s, after %s\n", escape(how), Elapsed(c.Elapsed))
+		for _, out := range []struct{ name, text string }{{"stdout", c.Stdout}, {"stderr", c.Stderr}} {
+			if out.text == "" {
+				continue
+			}
+			for line := range strings.SplitSeq(strings.TrimSuffix(escape(out.text), "\n"), "\n") {
+				fmt.Fprintf(&b, "    %s  %s\n", out.name, line)
+			}
+		}
+	}
+	return renameio.WriteFile(file, b.Bytes(), 0o644)
+}
+
+// transcriptOf says where in the transcript the commands of a check are; empty if it ran none.
+func transcriptOf(caseID string, c Check) string {
+	if len(c.Commands) == 0 {
+		return ""
+	}
+	first, last := c.Commands[0], c.Commands[len(c.Commands)-1]
+	if first == last {
+		return fmt.Sprintf("command %d of %s", first, TranscriptFile(caseID))
+	}
+	return fmt.Sprintf("commands %d to %d of %s", first, last, TranscriptFile(caseID))
+}
+
+// removeTranscripts removes an older run's transcripts, and nothing else.
+func removeTranscripts(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, TranscriptFolder, "*.txt"))
+	for _, file := range files {
+		err = errors.Join(err, os.Remove(file))
+	}
+	_ = os.Remove(filepath.Join(dir, TranscriptFolder)) // something of the user's may be in it
+	return err
+}
