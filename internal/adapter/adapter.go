@@ -355,3 +355,11 @@ func (e *Ending) parse(n *yaml.Node) error {
 func (e *Ending) Is(code int, stdout, stderr []byte) bool {
 	return e != nil && slices.Contains(e.Exit, code) && e.Stderr.matches(stderr) && e.Stdout.matches(stdout)
 }
+
+// Verbs returns the verbs, in the order in which the contract's checks first run them.
+func Verbs() (list []Verb) {
+	for _, v := range verbs {
+		list = append(list, v.verb)
+	}
+	return list
+}

@@ -72,7 +72,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "adapter", "subject-path", "builtin-source", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -86,6 +86,9 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml, summary.md and performance.json")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
 	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
+	flags.StringVar(&f.tools.Adapter, "adapter", "", "the adapter of a --subject that does not speak the contract, a YAML file (docs/adapters.md)")
+	flags.StringArrayVar(&f.tools.SubjectPath, "subject-path", nil, "a folder of programs that the subject finds in its PATH besides msb, POSIX utilities and the case's docker; repeat it for more")
+	flags.StringVar(&f.tools.BuiltinSource, "builtin-source", "", "the SOURCE by which the subject adds its own driver (default microsandbox, or the adapter's)")
 	flags.StringVar(&f.tools.MicroSandbox, "microsandbox", "", "folder with bin/msb (default the pinned MicroSandbox "+msb.PinnedRelease().Version+")")
 	flags.StringVar(&f.tools.MicroSandboxSHA256, "microsandbox-sha256", "", "SHA-256 that its msb must have; without it the report says unpinned")
 	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")

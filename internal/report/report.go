@@ -62,9 +62,18 @@ type MicroSandbox struct {
 
 // Subject is the workspace CLI under test.
 type Subject struct {
-	Kind   string `json:"kind"` // "reference" or "file"
-	Name   string `json:"name"`
-	SHA256 string `json:"sha256"`
+	Kind    string   `json:"kind"` // "reference" or "file"
+	Name    string   `json:"name"`
+	SHA256  string   `json:"sha256"`
+	Adapter *Adapter `json:"adapter,omitempty"` // by which it was spoken to; none: it speaks the contract
+}
+
+// Adapter is a file that says how a workspace CLI is spoken to.
+type Adapter struct {
+	Name       string   `json:"name"` // the file's
+	For        string   `json:"for"`  // which CLI it is for, as it says
+	SHA256     string   `json:"sha256"`
+	Deviations []string `json:"deviations,omitempty"` // what it reads otherwise than the contract has it
 }
 
 // External is the external provider.

@@ -25,6 +25,12 @@ func headLines(r Report) []headLine {
 		{"MicroSandbox", fmt.Sprintf("%s, sha256 %s, %s", msb, h.MicroSandbox.SHA256, h.MicroSandbox.Pin)},
 		{"subject", fmt.Sprintf("%s %s, sha256 %s", h.Subject.Kind, h.Subject.Name, h.Subject.SHA256)},
 	}
+	if a := h.Subject.Adapter; a != nil {
+		lines = append(lines, headLine{"adapter", fmt.Sprintf("%s for %s, sha256 %s, %s", a.Name, a.For, a.SHA256, Count(len(a.Deviations), "deviation"))})
+		for _, d := range a.Deviations {
+			lines = append(lines, headLine{"deviation", d})
+		}
+	}
 	if h.External != nil {
 		lines = append(lines, headLine{"external", fmt.Sprintf("%s %s, sha256 %s", h.External.Kind, h.External.Name, h.External.SHA256)})
 	}

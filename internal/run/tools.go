@@ -16,6 +16,7 @@ import (
 
 	"dagger/parity/fixtures/docker"
 	"dagger/parity/fixtures/remote"
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
@@ -63,12 +64,15 @@ func (t Tools) changed() []string {
 
 // ToolOptions say which programs a run uses instead of its own.
 type ToolOptions struct {
-	Programs           string // a folder with Parity's own programs; empty means this program, and those beside it
-	Cache              string // Parity's cache folder, with the pinned MicroSandbox
-	MicroSandbox       string // a folder with bin/msb; empty means the pinned one
-	MicroSandboxSHA256 string // what its msb must have; empty means that it is unpinned
-	StandIn            bool   // use the stand-in for msb
-	Subject            string // a workspace CLI; empty means the reference CLI
+	Programs           string   // a folder with Parity's own programs; empty means this program, and those beside it
+	Cache              string   // Parity's cache folder, with the pinned MicroSandbox
+	MicroSandbox       string   // a folder with bin/msb; empty means the pinned one
+	MicroSandboxSHA256 string   // what its msb must have; empty means that it is unpinned
+	StandIn            bool     // use the stand-in for msb
+	Subject            string   // a workspace CLI; empty means the reference CLI
+	Adapter            string   // the file of the adapter by which Subject is spoken to; empty: the contract
+	SubjectPath        []string // folders of programs for the subject's PATH
+	BuiltinSource      string   // the SOURCE of the built-in provider; empty: the adapter's
 
 	External       bool   // the run has cases of the external provider
 	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
@@ -114,10 +118,13 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 		t.Cases.Subject, t.Subject = []string{path}, report.Subject{Kind: "file", Name: filepath.Base(path)}
 	}
+	if err := t.findAdapter(o); err != nil {
+		return t, fmt.Errorf("%w %w", ErrOption, err)
+	}
 	if t.Subject.SHA256, err = checkProgram(t.Cases.Subject[0]); err != nil {
 		return t, fmt.Errorf("%w --subject: %w", ErrOption, err)
 	}
-	t.used = []usedProgram{{"parity", t.Self, sums[t.Self]}, {"parity-probe", t.Cases.Probe, sums[t.Cases.Probe]}}
+	t.used = append(t.used, usedProgram{"parity", t.Self, sums[t.Self]}, usedProgram{"parity-probe", t.Cases.Probe, sums[t.Cases.Probe]})
 	if !o.StandIn { // which is in parity
 		t.used = append(t.used, usedProgram{"MicroSandbox's msb", t.Cases.MSB, t.MicroSandbox.SHA256})
 	}
@@ -165,6 +172,44 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.used = append(t.used, usedProgram{"the external provider's runtime", e.Runtime, head.SHA256})
 	}
 	return t, nil
+}
+
+// findAdapter reads the adapter, and takes what else the user says of how the subject is spoken to.
+// The error goes on after "bad option".
+func (t *Tools) findAdapter(o ToolOptions) error {
+	for _, dir := range o.SubjectPath {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return fmt.Errorf("--subject-path %q: %w", dir, err)
+		}
+		if info, err := os.Stat(abs); err != nil || !info.IsDir() || strings.Contains(abs, ":") {
+			return fmt.Errorf("--subject-path %q: expected an existing folder of programs, without a colon in its name", dir)
+		}
+		t.Cases.Path = append(t.Cases.Path, abs)
+	}
+	t.Cases.Builtin = o.BuiltinSource
+	if o.Adapter == "" {
+		return nil
+	}
+	if o.Subject == "" {
+		return fmt.Errorf("--adapter %q: it goes with --subject, the CLI that it is for: the reference CLI speaks the contract", o.Adapter)
+	}
+	a, err := adapter.Load(o.Adapter)
+	if err != nil {
+		return fmt.Errorf("--adapter: %w; see docs/adapters.md, and `parity adapter check FILE`", err)
+	}
+	text, err := os.ReadFile(o.Adapter)
+	if err != nil {
+		return fmt.Errorf("--adapter: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	t.Cases.Adapter = string(text)
+	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
+	for _, d := range a.Deviations() {
+		t.Subject.Adapter.Deviations = append(t.Subject.Adapter.Deviations, d.Text)
+	}
+	t.used = append(t.used, usedProgram{"the adapter", o.Adapter, t.Subject.Adapter.SHA256})
+	return nil
 }
 
 // versionDeadline bounds `msb --version`, which takes milliseconds.

@@ -255,7 +255,7 @@ func (s *scenario) proof() (file, content string) {
 func (w *benchWorld) ours(s *scenario) parts {
 	w.Helper()
 	return w.going(s, func(y *way) parts {
-		y.must(y.ProviderAdd(y.ctx, cases.BuiltinSource, benchProvider, nil))
+		y.must(y.ProviderAdd(y.ctx, "microsandbox", benchProvider, nil))
 		workspace := func(args ...string) []string { return append(append(slices.Clone(y.Argv), "workspace"), args...) }
 		var said stamps
 		began := time.Now()
