@@ -66,6 +66,12 @@ func (r Parity) MarshalJSON() ([]byte, error) {
 		Microsandboxed     *dagger.Directory
 		MicrosandboxSha256 string
 		ExternalProvider   *dagger.File
+		ExternalRuntime    *dagger.File
+		Adapter            *dagger.File
+		Agent              *dagger.File
+		SubjectPath        *dagger.Directory
+		BuiltinSource      string
+		Patience           float64
 		Debian             string
 		Golang             string
 		Platform           dagger.Platform
@@ -75,6 +81,12 @@ func (r Parity) MarshalJSON() ([]byte, error) {
 	concrete.Microsandboxed = r.Microsandboxed
 	concrete.MicrosandboxSha256 = r.MicrosandboxSha256
 	concrete.ExternalProvider = r.ExternalProvider
+	concrete.ExternalRuntime = r.ExternalRuntime
+	concrete.Adapter = r.Adapter
+	concrete.Agent = r.Agent
+	concrete.SubjectPath = r.SubjectPath
+	concrete.BuiltinSource = r.BuiltinSource
+	concrete.Patience = r.Patience
 	concrete.Debian = r.Debian
 	concrete.Golang = r.Golang
 	concrete.Platform = r.Platform
@@ -88,6 +100,12 @@ func (r *Parity) UnmarshalJSON(bs []byte) error {
 		Microsandboxed     *dagger.Directory
 		MicrosandboxSha256 string
 		ExternalProvider   *dagger.File
+		ExternalRuntime    *dagger.File
+		Adapter            *dagger.File
+		Agent              *dagger.File
+		SubjectPath        *dagger.Directory
+		BuiltinSource      string
+		Patience           float64
 		Debian             string
 		Golang             string
 		Platform           dagger.Platform
@@ -101,6 +119,12 @@ func (r *Parity) UnmarshalJSON(bs []byte) error {
 	r.Microsandboxed = concrete.Microsandboxed
 	r.MicrosandboxSha256 = concrete.MicrosandboxSha256
 	r.ExternalProvider = concrete.ExternalProvider
+	r.ExternalRuntime = concrete.ExternalRuntime
+	r.Adapter = concrete.Adapter
+	r.Agent = concrete.Agent
+	r.SubjectPath = concrete.SubjectPath
+	r.BuiltinSource = concrete.BuiltinSource
+	r.Patience = concrete.Patience
 	r.Debian = concrete.Debian
 	r.Golang = concrete.Golang
 	r.Platform = concrete.Platform
@@ -670,6 +694,48 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg externalProvider", err))
 				}
 			}
+			var externalRuntime *dagger.File
+			if inputArgs["externalRuntime"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["externalRuntime"]), &externalRuntime)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg externalRuntime", err))
+				}
+			}
+			var adapter *dagger.File
+			if inputArgs["adapter"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["adapter"]), &adapter)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg adapter", err))
+				}
+			}
+			var agent *dagger.File
+			if inputArgs["agent"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["agent"]), &agent)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg agent", err))
+				}
+			}
+			var subjectPath *dagger.Directory
+			if inputArgs["subjectPath"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["subjectPath"]), &subjectPath)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg subjectPath", err))
+				}
+			}
+			var builtinSource string
+			if inputArgs["builtinSource"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["builtinSource"]), &builtinSource)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg builtinSource", err))
+				}
+			}
+			var patience float64
+			if inputArgs["patience"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["patience"]), &patience)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg patience", err))
+				}
+			}
 			var debian string
 			if inputArgs["debian"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["debian"]), &debian)
@@ -691,7 +757,7 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg platform", err))
 				}
 			}
-			return New(kvm, subject, microsandboxDir, microsandboxSha256, externalProvider, debian, golang, platform), nil
+			return New(kvm, subject, microsandboxDir, microsandboxSha256, externalProvider, externalRuntime, adapter, agent, subjectPath, builtinSource, patience, debian, golang, platform), nil
 		default:
 			return nil, fmt.Errorf("unknown function %s", fnName)
 		}

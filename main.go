@@ -45,6 +45,12 @@ type Parity struct {
 	Microsandboxed     *dagger.Directory // +private
 	MicrosandboxSha256 string            // +private
 	ExternalProvider   *dagger.File      // +private
+	ExternalRuntime    *dagger.File      // +private
+	Adapter            *dagger.File      // +private
+	Agent              *dagger.File      // +private
+	SubjectPath        *dagger.Directory // +private
+	BuiltinSource      string            // +private
+	Patience           float64           // +private
 	Debian             string            // +private
 	Golang             string            // +private
 	Platform           dagger.Platform   // +private
@@ -54,7 +60,7 @@ func New(
 	// Where KVM comes from
 	// +default="auto"
 	kvm Kvm,
-	// A workspace CLI that speaks the contract (default: the reference CLI)
+	// A workspace CLI that speaks the contract, or that has an adapter (default: the reference CLI)
 	// +optional
 	subject *dagger.File,
 	// A folder with bin/msb (default: the MicroSandbox that Parity pins)
@@ -66,6 +72,24 @@ func New(
 	// The provider.yaml of the external provider (default: the reference one)
 	// +optional
 	externalProvider *dagger.File,
+	// The runtime of the external provider, before it is published: the manifest is made around it
+	// +optional
+	externalRuntime *dagger.File,
+	// The adapter of a subject that does not speak the contract, a YAML file
+	// +optional
+	adapter *dagger.File,
+	// The agent that remote-agent serves to the remote machine (default: the subject itself)
+	// +optional
+	agent *dagger.File,
+	// A folder of programs that the subject finds in its PATH
+	// +optional
+	subjectPath *dagger.Directory,
+	// The SOURCE by which the subject adds its own driver (default: microsandbox, or the adapter's)
+	// +optional
+	builtinSource string,
+	// Multiplies the deadlines: more for a slow subject
+	// +default=1
+	patience float64,
 	// The image of the machine: Debian 12 or 13; a digest pins it
 	// +default="debian:bookworm-slim"
 	debian string,
@@ -78,7 +102,9 @@ func New(
 ) *Parity {
 	return &Parity{
 		Kvm: kvm, Subject: subject, Microsandboxed: microsandboxDir, MicrosandboxSha256: microsandboxSha256,
-		ExternalProvider: externalProvider, Debian: debian, Golang: golang, Platform: platform,
+		ExternalProvider: externalProvider, ExternalRuntime: externalRuntime,
+		Adapter: adapter, Agent: agent, SubjectPath: subjectPath, BuiltinSource: builtinSource, Patience: patience,
+		Debian: debian, Golang: golang, Platform: platform,
 	}
 }
 
@@ -86,7 +112,8 @@ func (p *Parity) pipelines() pipelines.Pipelines {
 	return pipelines.New(dag, pipelines.Options{
 		Source: dag.CurrentModule().Source(),
 		Debian: p.Debian, Golang: p.Golang, Platform: p.Platform,
-		KVM: string(p.Kvm), Subject: p.Subject, ExternalProvider: p.ExternalProvider,
+		KVM: string(p.Kvm), Subject: p.Subject, ExternalProvider: p.ExternalProvider, ExternalRuntime: p.ExternalRuntime,
+		Adapter: p.Adapter, Agent: p.Agent, SubjectPath: p.SubjectPath, BuiltinSource: p.BuiltinSource, Patience: p.Patience,
 		MicroSandbox: p.Microsandboxed, MicroSandboxSHA256: p.MicrosandboxSha256,
 	})
 }

@@ -18,6 +18,13 @@ type Options struct {
 	MicroSandbox       *dagger.Directory // with bin/msb; nil means the pinned one
 	MicroSandboxSHA256 string
 	ExternalProvider   *dagger.File // a provider.yaml
+	ExternalRuntime    *dagger.File // in place of one
+
+	Adapter       *dagger.File
+	Agent         *dagger.File // of the scenario remote-agent
+	SubjectPath   *dagger.Directory
+	BuiltinSource string
+	Patience      float64
 }
 
 // Pipelines makes containers on the engine of a client.

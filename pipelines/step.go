@@ -15,7 +15,11 @@ import (
 // Where the step finds what it was given, and where it leaves its report.
 const (
 	givenSubject    = "/opt/subject/subject"
+	givenAdapter    = "/opt/subject/adapter.yaml"
+	givenAgent      = "/opt/subject/agent"
+	givenPath       = "/opt/subject/path"
 	givenProvider   = "/opt/provider/provider.yaml"
+	givenRuntime    = "/opt/provider/runtime"
 	givenKnownHosts = "/opt/remote/known_hosts"
 	givenKey        = "/run/secrets/remote_key"
 	reportFolder    = "/parity-report"
@@ -47,14 +51,8 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 		argv = append(argv, "--only", run.Only)
 	}
 	argv = append(argv, p.msbArgs()...)
-	if p.o.Subject != nil {
-		machine = machine.WithFile(givenSubject, p.o.Subject, dagger.ContainerWithFileOpts{Permissions: 0o755})
-		argv = append(argv, "--subject", givenSubject)
-	}
-	if p.o.ExternalProvider != nil {
-		machine = machine.WithFile(givenProvider, p.o.ExternalProvider)
-		argv = append(argv, "--external-provider", givenProvider)
-	}
+	machine, given := p.given(machine, run.Scenario)
+	argv = append(argv, given...)
 	if run.Remote != "" {
 		machine = machine.WithMountedSecret(givenKey, run.RemoteKey).WithFile(givenKnownHosts, run.RemoteKnownHosts)
 		argv = append(argv, "--remote", run.Remote, "--remote-key", givenKey, "--remote-known-hosts", givenKnownHosts)
@@ -70,6 +68,39 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 	}
 	r, err := report.Parse([]byte(data))
 	return folder, r, err
+}
+
+// given puts what the user gave into the machine, and returns the options of parity that name it there.
+func (p Pipelines) given(machine *dagger.Container, scenario string) (*dagger.Container, []string) {
+	var argv []string
+	for _, one := range []struct {
+		flag, path string
+		file       *dagger.File
+		mode       int
+	}{
+		{"--subject", givenSubject, p.o.Subject, 0o755},
+		{"--adapter", givenAdapter, p.o.Adapter, 0o644},
+		{"--agent", givenAgent, p.o.Agent, 0o755},
+		{"--external-provider", givenProvider, p.o.ExternalProvider, 0o644},
+		{"--external-runtime", givenRuntime, p.o.ExternalRuntime, 0o755},
+	} {
+		if one.file == nil || one.flag == "--agent" && scenario != "remote-agent" && scenario != "all" {
+			continue // no other scenario has an agent
+		}
+		machine = machine.WithFile(one.path, one.file, dagger.ContainerWithFileOpts{Permissions: one.mode})
+		argv = append(argv, one.flag, one.path)
+	}
+	if p.o.SubjectPath != nil {
+		machine = machine.WithDirectory(givenPath, p.o.SubjectPath)
+		argv = append(argv, "--subject-path", givenPath)
+	}
+	if p.o.BuiltinSource != "" {
+		argv = append(argv, "--builtin-source", p.o.BuiltinSource)
+	}
+	if p.o.Patience != 0 {
+		argv = append(argv, "--patience", fmt.Sprint(p.o.Patience))
+	}
+	return machine, argv
 }
 
 // Lab runs a command in a lab of a Debian container: where KVM works, and where nothing of the engine's machine is touched.
