@@ -10,6 +10,7 @@ import (
 	"dagger/parity/fixtures/artifacts"
 	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/customdriver"
 	"dagger/parity/internal/reference/manifest"
 )
 
@@ -64,6 +65,18 @@ func (e Env) builtin(dir string) (string, error) {
 	speak, err := e.speak()
 	if err != nil {
 		return "", err
+	}
+	if speak.Builtin.Driver != "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		text, err := customdriver.Manifest{CLI: speak.Builtin.Driver, Program: self}.YAML()
+		if err != nil {
+			return "", fmt.Errorf("the adapter %s, builtin: %w", speak.Name, err)
+		}
+		file := filepath.Join(dir, "builtin.yaml")
+		return file, os.WriteFile(file, text, 0o644)
 	}
 	if speak.Builtin.Name == "" {
 		return "", fmt.Errorf("the adapter %s names no provider for the built-in driver: add builtin to it, or name a SOURCE with --builtin-source", speak.Name)
