@@ -52,7 +52,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	r.Head = report.Head{
 		RunID: NewRunID(), Parity: o.Version, KVM: string(o.KVM.KVM), KVMReason: o.KVM.Reason,
 		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit,
-		External: o.Tools.External, Fault: string(o.Fault),
+		External: o.Tools.External, Agent: o.Tools.Served, Fault: string(o.Fault),
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())

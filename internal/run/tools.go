@@ -33,6 +33,7 @@ type Tools struct {
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
 	External     *report.External // the external provider; nil if the run has none
+	Served       *report.Agent    // what remote-agent serves as the agent; nil if that is the subject itself
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
 	used []usedProgram // those that the run stands on, as they were when it began
@@ -70,9 +71,14 @@ type ToolOptions struct {
 	StandIn            bool   // use the stand-in for msb
 	Subject            string // a workspace CLI; empty means the reference CLI
 
-	External       bool   // the run has cases of the external provider
-	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
-	Folder         string // an existing folder for what is made for it
+	External        bool   // the run has cases of the external provider
+	ExternalSource  string // a file, a folder or a URL of its provider.yaml; empty means the reference one
+	ExternalBinary  string // the key of the runtime in the agent.binaries of that; empty means that it says so itself
+	ExternalRuntime string // a runtime around which a manifest is made, in place of ExternalSource
+	Egress          bool   // the run has cases of egress, which need the provider's option to deny it
+	Folder          string // an existing folder for what is made for it
+
+	AgentFile string // what is served as the subject's agent to a remote machine; empty means the subject's own program file
 
 	Docker     bool   // the run has cases with a Docker Engine
 	Remote     bool   // the run has cases with a remote machine, in an engine of their own
@@ -126,6 +132,12 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.Cases.Subject[0], t.Subject.SHA256})
 	}
+	t.Cases.AgentFile = t.Cases.Subject[0]
+	if o.AgentFile != "" {
+		if err := t.serveAgent(o.AgentFile); err != nil {
+			return t, fmt.Errorf("%w --agent: %w", ErrOption, err)
+		}
+	}
 	if o.DockerHost != "" {
 		if err := docker.CheckHost(o.DockerHost); err != nil {
 			return t, fmt.Errorf("%w --docker-host %q: %w", ErrOption, o.DockerHost, err)
@@ -157,7 +169,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if o.External {
-		e, head, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
+		e, head, err := findExternal(ctx, o, beside(self, runtimeName))
 		if err != nil {
 			return t, err
 		}
@@ -165,6 +177,21 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		t.used = append(t.used, usedProgram{"the external provider's runtime", e.Runtime, head.SHA256})
 	}
 	return t, nil
+}
+
+// serveAgent has a file served as the subject's agent.
+func (t *Tools) serveAgent(file string) error {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	sum, err := checkProgram(path)
+	if err != nil {
+		return err
+	}
+	t.Cases.AgentFile, t.Served = path, &report.Agent{Name: filepath.Base(path), SHA256: sum}
+	t.used = append(t.used, usedProgram{"the agent", path, sum})
+	return nil
 }
 
 // versionDeadline bounds `msb --version`, which takes milliseconds.
