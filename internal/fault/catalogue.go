@@ -174,7 +174,8 @@ const (
 	StepDies     Fault = "step-dies"
 )
 
-// Honest tells that a fault breaks no promise: it is another way to keep them, which a CLI may have. A run with it must pass.
+// Honest tells that a fault breaks no promise: it is another way to keep them, which a CLI may
+// have. A run with it must pass.
 func Honest(f Fault) bool { return f == AgentStateElsewhere || f == DeleteRunsRuntime }
 
 // Entry describes a fault.

@@ -146,7 +146,8 @@ func (e *external) keepCopy() error {
 	return errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, e.binary.Name), content, 0o755))
 }
 
-// askedFor is where it is noted of which provider a workspace was asked for, also of one whose up failed.
+// askedFor is where it is noted of which provider a workspace was asked for, also of one whose up
+// failed.
 func (s state) askedFor(id string) string { return filepath.Join(s.dir, "asked", id) }
 
 // noteAsked notes it, for runAtDelete.
@@ -159,7 +160,8 @@ func noteAsked(id, provider string) {
 	_ = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(provider), 0o600)) // what is not noted is not run
 }
 
-// runAtDelete runs the runtime of a workspace on a remote machine once more: what is downloaded for that is verified as ever.
+// runAtDelete runs the runtime of a workspace on a remote machine once more: what is downloaded for
+// that is verified as ever.
 func runAtDelete(ctx context.Context, id string) {
 	s, err := openState()
 	if err != nil {

@@ -78,7 +78,8 @@ type External struct {
 	SHA256     string `json:"sha256"`               // of its runtime
 }
 
-// Agent is what remote-agent serves as the subject's agent, where that is not the subject's own file.
+// Agent is what remote-agent serves as the subject's agent, where that is not the subject's own
+// file.
 type Agent struct {
 	Name   string `json:"name"` // of the file
 	SHA256 string `json:"sha256"`

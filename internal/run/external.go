@@ -25,8 +25,8 @@ const (
 	runtimeName      = "parity-runtime"
 )
 
-// madeManifest is the manifest of a provider whose runtime is a file with a name and a SHA-256: the reference provider's, and the one around a
-// runtime that was given.
+// madeManifest is the manifest of a provider whose runtime is a file with a name and a SHA-256: the
+// reference provider's, and the one around a runtime that was given.
 func madeManifest(provider, file, sum string) []byte {
 	return fmt.Appendf(nil, `name: %s
 version: %s
@@ -53,9 +53,10 @@ exec:
 // blockEgress is the option with which the cases deny egress.
 const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 
-// findExternal finds the external provider: the one that its source leads to (a file, a folder or a URL of a provider.yaml), one around a
-// runtime that was given, else the reference one, whose runtime is at a path. It gives the provider and what the report says of it. What it makes
-// is in the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
+// findExternal finds the external provider: the one that its source leads to (a file, a folder or a
+// URL of a provider.yaml), one around a runtime that was given, else the reference one, whose
+// runtime is at a path. It gives the provider and what the report says of it. What it makes is in
+// the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
 func findExternal(ctx context.Context, o ToolOptions, reference string) (cases.External, report.External, error) {
 	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
 	switch {

@@ -14,8 +14,9 @@ import (
 	"dagger/parity/internal/probe"
 )
 
-// runs shows that what the remote runs is the workspace's runtime, and not another copy of it. The subject speaks to the runtime as long as an SSH
-// session to the workspace is open. Where several files may be the workspace's, it is the one that is run, from then on.
+// runs shows that what the remote runs is the workspace's runtime, and not another copy of it. The
+// subject speaks to the runtime as long as an SSH session to the workspace is open. Where several
+// files may be the workspace's, it is the one that is run, from then on.
 func (s *scenario) runs() cases.Finding {
 	there, beside, err := s.runningHere()
 	if err == nil && s.machine.Mark() != "" {
@@ -61,8 +62,9 @@ func (s *scenario) possible() string {
 	return paths(files)
 }
 
-// runningHere lists the processes of this lab that run the workspace's runtime: on the remote, where that is in this lab, those of each of the very
-// files that may be it, and beside it those of any file with its content.
+// runningHere lists the processes of this lab that run the workspace's runtime: on the remote,
+// where that is in this lab, those of each of the very files that may be it, and beside it those of
+// any file with its content.
 func (s *scenario) runningHere() (there [][]string, beside []string, err error) {
 	there = make([][]string, len(s.binaries))
 	links, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -123,7 +123,8 @@ func (s *scenario) runtimeFile() (manifest.Binary, error) {
 	return b, err
 }
 
-// copies lists the files below the remote's home that are the runtime, by their content. What is mounted below it is not looked at.
+// copies lists the files below the remote's home that are the runtime, by their content. What is
+// mounted below it is not looked at.
 func (s *scenario) copies(ctx context.Context) ([]file, error) {
 	b, err := s.runtimeFile()
 	if err != nil {
@@ -133,8 +134,9 @@ func (s *scenario) copies(ctx context.Context) ([]file, error) {
 	return slices.DeleteFunc(found, func(f file) bool { return f.SHA256 != b.SHA256 }), err
 }
 
-// find looks at what GNU's find finds below the remote's home, in the order of the paths. MicroSandbox's store is left out: guests' files are there, and
-// not all of them are this user's to read.
+// find looks at what GNU's find finds below the remote's home, in the order of the paths.
+// MicroSandbox's store is left out: guests' files are there, and not all of them are this user's to
+// read.
 func (s *scenario) find(ctx context.Context, wanted string) (found []file, err error) {
 	res, err := s.machine.Run(ctx, fmt.Sprintf("find %s -ignore_readdir_race -xdev -path %s -prune -o %s -print0",
 		shellescape.Quote(s.machine.Home()), shellescape.Quote(s.machine.MSBHome()), wanted), nil)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The changed runtime has one other byte, and each of the two leaves a mark of its own: whoever runs the whole one, and when, says nothing of the
-// changed one.
+// The changed runtime has one other byte, and each of the two leaves a mark of its own: whoever
+// runs the whole one, and when, says nothing of the changed one.
 func TestTheChangedRuntimeDiffersInOneByteAndLeavesAMarkOfItsOwn(t *testing.T) {
 	c := newTampered(filepath.Join(t.TempDir(), "it's a mark-"))
 	differ := 0

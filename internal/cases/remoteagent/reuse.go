@@ -48,8 +48,9 @@ func (s *scenario) delivered(msb.Sandbox) {
 	s.check(phase, "place", s.there)
 }
 
-// whole shows that the runtime arrived, and holds it open. It is found by its name and its content, as each CLI has folders of its own. A download
-// cache may have it under the same name: which is the workspace's, runs tells.
+// whole shows that the runtime arrived, and holds it open. It is found by its name and its content,
+// as each CLI has folders of its own. A download cache may have it under the same name: which is
+// the workspace's, runs tells.
 func (s *scenario) whole() cases.Finding {
 	b, err := s.runtimeFile()
 	if err != nil {
@@ -191,7 +192,8 @@ func (s *scenario) loseSource() {
 	})
 }
 
-// cacheRemoved removes every copy of the runtime below the remote's home but the one that was seen to run.
+// cacheRemoved removes every copy of the runtime below the remote's home but the one that was seen
+// to run.
 func (s *scenario) cacheRemoved() cases.Finding {
 	its := s.binaries[0].Path
 	var removed, left []file

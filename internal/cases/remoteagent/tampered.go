@@ -39,8 +39,9 @@ type tampered struct {
 	said           []error      // how each up of the changed one failed
 }
 
-// newTampered makes both. The byte that differs is the last letter of the mark's name: so a mark says which of them was run, and a subject may run the
-// whole one as often as it likes, as when it deletes the workspace.
+// newTampered makes both. The byte that differs is the last letter of the mark's name: so a mark
+// says which of them was run, and a subject may run the whole one as often as it likes, as when it
+// deletes the workspace.
 func newTampered(mark string) tampered {
 	leaves := func(id, provider, mark string) variant {
 		return variant{id: id, provider: provider, mark: mark, content: []byte("#!/bin/sh\n: >" + shellescape.Quote(mark) + "\nexit 1\n")}
@@ -124,7 +125,8 @@ func (s *scenario) control(c *cases.Cleanup) cases.Finding {
 	return cases.Passed(t.whole.mark + " is there; " + t.changed.mark + " was there when this case ran the changed runtime itself, and is gone")
 }
 
-// trial runs the program of a variant on the remote, without the subject, and tells whether it leaves its mark, and whether that stays though it is removed.
+// trial runs the program of a variant on the remote, without the subject, and tells whether it
+// leaves its mark, and whether that stays though it is removed.
 func (s *scenario) trial(ctx context.Context, v variant) (leaves, stays bool, err error) {
 	content := v.content
 	if fault.On(fault.TamperedLeavesNoMark) {

@@ -82,7 +82,8 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 	}
 }
 
-// A subject that is a script around a CLI is no agent, and the CLI's file can be named as that. A runtime needs no manifest.
+// A subject that is a script around a CLI is no agent, and the CLI's file can be named as that. A
+// runtime needs no manifest.
 func TestASubjectWithAnAgentAndARuntimeOfItsOwn(t *testing.T) {
 	host := startHost(t)
 	parity := filepath.Join(labtest.Programs(), "parity")

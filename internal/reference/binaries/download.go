@@ -113,8 +113,8 @@ func Redacted(address string) string {
 	return u.String()
 }
 
-// ErrNetwork is what the error of a download is when the server was not reached, or did not send all of its answer, or said that it cannot
-// answer now: nothing is known of what is at the URL.
+// ErrNetwork is what the error of a download is when the server was not reached, or did not send
+// all of its answer, or said that it cannot answer now: nothing is known of what is at the URL.
 var ErrNetwork = errors.New("the network")
 
 // networkError is such an error, with its own words.

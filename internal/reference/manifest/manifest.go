@@ -168,7 +168,8 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// Choose says which of agent.binaries is the runtime, by its key. A manifest of the driver external says so itself: another key is an error there.
+// Choose says which of agent.binaries is the runtime, by its key. A manifest of the driver external
+// says so itself: another key is an error there.
 func (m *Manifest) Choose(key string) error {
 	if m.Agent.Driver == DriverExternal && key != m.Agent.Runtime {
 		return fmt.Errorf("agent.external.binary says that the runtime is %q: expected that one, seen %q", m.Agent.Runtime, key)
@@ -176,7 +177,8 @@ func (m *Manifest) Choose(key string) error {
 	return m.setRuntime("the runtime's key", key)
 }
 
-// setRuntime makes a key that of the runtime, once its binaries were checked. What says where the key is from, in the error.
+// setRuntime makes a key that of the runtime, once its binaries were checked. What says where the
+// key is from, in the error.
 func (m *Manifest) setRuntime(what, key string) error {
 	if key == "" {
 		return fmt.Errorf("%s: expected the key of one of agent.binaries, seen none", what)
@@ -198,7 +200,8 @@ func (m *Manifest) setRuntime(what, key string) error {
 
 func (m *Manifest) keys() []string { return slices.Sorted(maps.Keys(m.Agent.Binaries)) }
 
-// ErrNoChoice is what the error is of a manifest that has no runtime, or several programs and no word on which of them it is.
+// ErrNoChoice is what the error is of a manifest that has no runtime, or several programs and no
+// word on which of them it is.
 var ErrNoChoice = errors.New("it is not known which of agent.binaries is the runtime")
 
 // checkRemote checks what says how a remote machine is reached.
@@ -259,7 +262,8 @@ func (b *Binary) check(driver string) error {
 	return nil
 }
 
-// Runtime gives the key and the binary of the runtime for a platform. Where nothing says which of several binaries that is, the error is ErrNoChoice.
+// Runtime gives the key and the binary of the runtime for a platform. Where nothing says which of
+// several binaries that is, the error is ErrNoChoice.
 func (m *Manifest) Runtime(os, arch string) (key string, b Binary, err error) {
 	key = m.Agent.Runtime
 	if key == "" {

@@ -21,10 +21,12 @@ type Placement struct {
 	Runtime    string // the key of agent.binaries that is the runtime; empty: the manifest says so
 }
 
-// Place gives the same manifest with its provider placed elsewhere. A local one loses agent.downloadURL; its exec stays as it is, as CLIs ask for
-// one in every manifest, and call it for a remote machine alone. All that a Placement does not name stays: unknown keys, order, and comments save those of what is taken out. Anchors and merge keys are written out, as a change
-// behind one would be a change in all places that refer to it, and lines end with a line feed. What it gives was parsed, and says what was
-// asked for.
+// Place gives the same manifest with its provider placed elsewhere. A local one loses
+// agent.downloadURL; its exec stays as it is, as CLIs ask for one in every manifest, and call it
+// for a remote machine alone. All that a Placement does not name stays: unknown keys, order, and
+// comments save those of what is taken out. Anchors and merge keys are written out, as a change
+// behind one would be a change in all places that refer to it, and lines end with a line feed. What
+// it gives was parsed, and says what was asked for.
 func Place(source []byte, p Placement) ([]byte, error) {
 	if p.Local && p.Exec+p.AgentPath+p.AgentURL != "" {
 		return nil, fmt.Errorf("a provider on this machine has no exec.command, agent.path and agent.downloadURL, seen %q, %q and %q",

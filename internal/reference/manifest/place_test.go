@@ -64,7 +64,8 @@ exec:
 	if placed != want {
 		t.Errorf("expected\n%s\ngot\n%s", want, placed)
 	}
-	// And back: what says where a remote one gets its agent is gone; its path, and exec, which CLIs ask for in every manifest, are left.
+	// And back: what says where a remote one gets its agent is gone; its path, and exec, which CLIs
+	// ask for in every manifest, are left.
 	exec := want[strings.Index(want, "exec:\n"):]
 	back := place(t, placed, local)
 	if !strings.HasSuffix(back, exec) {
