@@ -40,9 +40,15 @@ type Tools struct {
 	Docker   Docker   // for the cases with a Docker Engine
 	Remote   Remote   // for the cases with a remote machine
 
+	AgentFile string // what is served as the subject's agent to a remote machine: a file
+	AgentName string // the name under which the subject asks for it, below the agent's URL; empty means DefaultAgentName
+
 	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64
 }
+
+// DefaultAgentName is the name under which a CLI asks for its agent unless it is said otherwise.
+const DefaultAgentName = "devsy-linux-amd64"
 
 // Docker says which Docker Engine cases have.
 type Docker struct {

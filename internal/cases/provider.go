@@ -18,6 +18,7 @@ import (
 type External struct {
 	Manifest string // a file, the provider.yaml
 	Runtime  string // a file, the runtime
+	Key      string // that of the manifest's agent.binaries that is the runtime; empty: the manifest says so
 }
 
 // source gives the SOURCE by which the subject adds the provider of a case. For an external one that is a provider.yaml, whose runtime
@@ -42,7 +43,7 @@ func (e Env) source(provider, dir string, c *Cleanup) (source string, served fun
 		return "", nil, err
 	}
 	c.Add("the artifact server", func(context.Context) error { return server.Close() })
-	if text, err = manifest.Place(text, manifest.Placement{Local: true, RuntimeURL: server.URL()}); err != nil {
+	if text, err = manifest.Place(text, manifest.Placement{Local: true, RuntimeURL: server.URL(), Runtime: e.External.Key}); err != nil {
 		return "", nil, fmt.Errorf("the external provider's manifest: %w", err)
 	}
 	file := filepath.Join(dir, "provider.yaml")

@@ -39,20 +39,20 @@ func remoteAgentChecks() []Check {
 	}, phaseChecks(External, Created, []Check{
 		{Name: "agent/delivered", Sentence: "The agent was served to the remote at least once, and the agent there is that one."},
 		{Name: "runtime/once", Sentence: "The runtime was asked for exactly once: by the remote, which got it."},
-		{Name: "binary/whole", Sentence: "The remote has the workspace's runtime: a regular file with execute bits, and the manifest's SHA-256."},
+		{Name: "binary/whole", Sentence: "The remote has the workspace's runtime below its home: a regular file with the manifest's name and SHA-256, and execute bits."},
 		place,
 	}, runs), []Check{
-		{Phase: Restarted, Name: "cache/removed", Sentence: "The agent's private download cache on the remote had the runtime, and is removed."},
+		{Phase: Restarted, Name: "cache/removed", Sentence: "Every other copy of the runtime below the remote's home is removed: what the agent's private download cache had."},
 		{Phase: Restarted, Name: "runtime/offline", Sentence: "The runtime's server answers 404, and the agent's still serves."},
 	}, phaseChecks(External, Restarted, []Check{
 		{Name: "binary/same", Sentence: "The remote has the very same file: SHA-256, mode, device, inode, birth time and time of change are the same, and the old one was held open."},
 		place,
 	}, runs), []Check{
 		{Phase: Restarted, Name: "runtime/unasked", Sentence: "Since the runtime was delivered, nobody has asked for it again."},
-		{Phase: Tampered, Name: "mark", Sentence: "A runtime that leaves a mark when it is run is run by the subject as long as its SHA-256 is the manifest's; the mark is removed."},
+		{Phase: Tampered, Name: "mark", Sentence: "A runtime that leaves a mark when it is run is run by the subject as long as its SHA-256 is the manifest's; the changed one, run by the case itself, leaves another mark."},
 		{Phase: Tampered, Name: "up/refused", Sentence: "The subject refuses to bring up a workspace whose runtime is that one with one byte changed, and refuses it again."},
 		{Phase: Tampered, Name: "up/checksum", Sentence: "The changed runtime was downloaded, and the error names the checksum."},
-		{Phase: Tampered, Name: "unexecuted", Sentence: "The changed runtime was not executed: it left no mark."},
+		{Phase: Tampered, Name: "unexecuted", Sentence: "The changed runtime was not executed: its mark is not there."},
 		{Phase: Tampered, Name: "no-machine", Sentence: "MicroSandbox has no machine for that workspace, on either side."},
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/cases/egress"
 	"dagger/parity/internal/cases/imageparity"
 	"dagger/parity/internal/cases/remoteagent"
 	"dagger/parity/internal/catalogue"
@@ -72,7 +73,7 @@ func scenarioCommand(scenario string) *cobra.Command {
 Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, or the environment lacks something.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "report", "kvm", "subject", "adapter", "subject-path", "builtin-source", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
+			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "external-binary", "external-runtime", "agent", "report", "kvm", "subject", "adapter", "subject-path", "builtin-source", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
 				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
 				return err
 			}
@@ -83,6 +84,8 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.StringVar(&f.provider, "provider", catalogue.Both, "builtin, external or both")
 	flags.StringVar(&f.only, "only", "", "a pattern of case ids, such as */external/*: run those, after the contract's")
 	flags.StringVar(&f.tools.ExternalSource, "external-provider", "", "a file, a folder or a URL of the external provider's provider.yaml (default the reference one, parity-runtime)")
+	flags.StringVar(&f.tools.ExternalBinary, "external-binary", "", "the key of agent.binaries in that file that is the runtime, where it has several and a driver of its own (custom)")
+	flags.StringVar(&f.tools.ExternalRuntime, "external-runtime", "", "a runtime that no provider.yaml names yet: Parity makes one around it, in place of --external-provider")
 	flags.StringVar(&f.report, "report", "parity-report", "folder for report.json, junit.xml, summary.md and performance.json")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "auto, native or emulated")
 	flags.StringVar(&f.tools.Subject, "subject", "", "a workspace CLI that speaks the contract (default the reference CLI, parity devsy)")
@@ -94,6 +97,9 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	flags.BoolVar(&f.tools.StandIn, "standin", false, "use Parity's stand-in for msb, which needs no KVM: it shows that Parity works, and proves nothing of MicroSandbox")
 	if scenario == imageparity.Scenario || scenario == catalogue.All {
 		flags.StringVar(&f.tools.DockerHost, "docker-host", "", "an existing Docker Engine for image-parity, as DOCKER_HOST has it, where a native lab reaches it (default an engine of each case's own)")
+	}
+	if scenario == remoteagent.Scenario || scenario == catalogue.All {
+		flags.StringVar(&f.tools.AgentFile, "agent", "", "what remote-agent serves as the subject's agent (default the subject's own program file)")
 	}
 	if scenario == remoteagent.Scenario {
 		flags.StringVar(&f.tools.Visit.URL, "remote", "", "a remote machine with KVM, ssh://[USER@]HOST[:PORT] (default one of the case's own, in the lab)")
@@ -139,8 +145,12 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		return usageErrorf("--remote-key and --remote-known-hosts go with --remote")
 	}
 	f.tools.External = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Provider == catalogue.External })
-	if f.tools.ExternalSource != "" && !f.tools.External {
-		return usageErrorf("--external-provider goes with --provider external or both")
+	f.tools.Egress = slices.ContainsFunc(selected, func(c catalogue.Case) bool { return c.Scenario == egress.Scenario })
+	if err := f.checkExternal(); err != nil {
+		return err
+	}
+	if f.tools.AgentFile != "" && !slices.ContainsFunc(selected, catalogue.IsRemote) {
+		return usageErrorf("--agent goes with cases of %s: no other serves an agent", remoteagent.Scenario)
 	}
 	if f.tools.StandIn && f.tools.MicroSandbox != "" {
 		return usageErrorf("--standin and --microsandbox exclude each other: one is in place of the other")
@@ -203,6 +213,21 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		return err
 	}
 	return show(r, dir)
+}
+
+// checkExternal refuses options of the external provider that do not go with the others.
+func (f runFlags) checkExternal() error {
+	switch t := f.tools; {
+	case t.ExternalSource != "" && !t.External:
+		return usageErrorf("--external-provider goes with --provider external or both")
+	case t.ExternalRuntime != "" && !t.External:
+		return usageErrorf("--external-runtime goes with --provider external or both")
+	case t.ExternalRuntime != "" && t.ExternalSource != "":
+		return usageErrorf("--external-runtime and --external-provider exclude each other: a provider.yaml names its runtime itself")
+	case t.ExternalBinary != "" && t.ExternalSource == "":
+		return usageErrorf("--external-binary goes with --external-provider: it is a key in that file")
+	}
+	return nil
 }
 
 // show prints a report, which is in dir, and ends the program with its exit code.

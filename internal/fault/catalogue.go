@@ -110,6 +110,8 @@ const (
 	ChecksumUnchecked         Fault = "checksum-unchecked"
 	ChecksumUnnamed           Fault = "checksum-unnamed"
 	ChecksumIgnored           Fault = "checksum-ignored"
+	AgentStateElsewhere       Fault = "agent-state-elsewhere"
+	DeleteRunsRuntime         Fault = "delete-runs-runtime"
 )
 
 // The faults of the agent in a guest. Catalogue describes each.
@@ -171,6 +173,10 @@ const (
 	CheckSkipped Fault = "check-skipped"
 	StepDies     Fault = "step-dies"
 )
+
+// Honest tells that a fault breaks no promise: it is another way to keep them, which a CLI may
+// have. A run with it must pass.
+func Honest(f Fault) bool { return f == AgentStateElsewhere || f == DeleteRunsRuntime }
 
 // Entry describes a fault.
 type Entry struct {
@@ -265,7 +271,7 @@ func Catalogue() []Entry {
 		{AgentHere, Reference, "The agent of a remote machine is put on this one, and runs here."},
 		{AgentNotDownloaded, Reference, "The agent is sent to a remote machine, and its URL is not asked."},
 		{RuntimeDownloadedTwice, Reference, "A runtime is asked for on a remote machine once more than it needs to be."},
-		{RuntimeElsewhere, Reference, "A runtime is put into another folder of the remote machine than the workspace's."},
+		{RuntimeElsewhere, Reference, "A runtime is put outside of the home on the remote machine."},
 		{RuntimeCopied, Reference, "A copy of the workspace's runtime is run on the remote machine, and not that one."},
 		{RuntimeDownloadedAgain, Reference, "A runtime that a remote machine has is asked for once more when its workspace is started."},
 		{RuntimeReplaced, Reference, "A runtime that a remote machine has is written anew when its workspace is started."},
@@ -275,6 +281,8 @@ func Catalogue() []Entry {
 		{ChecksumUnchecked, Reference, "A runtime with another checksum is taken on a remote machine."},
 		{ChecksumUnnamed, Reference, "A runtime with another checksum is refused on a remote machine, and the error does not say why."},
 		{ChecksumIgnored, Reference, "An up whose runtime has another checksum says that it succeeded, though there is no machine."},
+		{AgentStateElsewhere, Reference, "On a remote machine, workspaces and downloads are in other folders of the home, and a second copy of the runtime, by the same name, is kept."},
+		{DeleteRunsRuntime, Reference, "A delete of a workspace on a remote machine runs its runtime once more, once that was verified."},
 
 		{SSHDeadBefore, Agent, "The SSH session dies before the request that must be denied."},
 		{SSHDeadDuring, Agent, "The SSH session dies during the request of the workspace under test."},

@@ -113,6 +113,7 @@ func obey(ctx context.Context, line []byte) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
+	s = agentState(s)
 	if err := checkName("workspace id", r.Workspace); err != nil {
 		return nil, err
 	}
@@ -127,6 +128,7 @@ func obey(ctx context.Context, line []byte) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.store.Cache = agentCache(s, e.store.Cache)
 	switch r.Do {
 	case doInstall:
 		return e, s.bring(ctx, r.Workspace, e)

@@ -198,6 +198,7 @@ func TestWrongProviders(t *testing.T) {
 		"not YAML":         {"{", "provider.yaml: not a provider.yaml: yaml: "},
 		"no checksum":      {manifestOf(e.URL, "~"), "checksum: the driver \"external\" needs the SHA-256 of the file"},
 		"a short checksum": {manifestOf(e.URL, "abc"), "expected a SHA-256 of 64 hex digits"},
+		"a custom driver":  {strings.Replace(good, "driver: external", "driver: custom", 1), `agent.driver "custom": the reference CLI runs "external" alone`},
 		"a remote":         {strings.Replace(good, "local: true", "local: false", 1), "exec.command: agent.local is not true, so expected"},
 	} {
 		e.write(c.manifest)

@@ -88,6 +88,10 @@ func misbehavingUp(ctx context.Context, c *cobra.Command, args []string, run run
 		}
 		fmt.Fprint(c.OutOrStdout(), out)
 		return err
+	case fault.On(fault.DeleteRunsRuntime):
+		id, _ := c.Flags().GetString("id")
+		provider, _ := c.Flags().GetString("provider")
+		noteAsked(id, provider)
 	case fault.On(fault.ChecksumIgnored):
 		out, err := captured(ctx, c, args, run)
 		if err != nil && strings.Contains(out, "checksum") {
@@ -161,6 +165,9 @@ func misbehavingDelete(ctx context.Context, c *cobra.Command, args []string, run
 		if _, _, err := opened(args[0]); errors.Is(err, errNoRecord) {
 			return err
 		}
+	}
+	if fault.On(fault.DeleteRunsRuntime) {
+		runAtDelete(ctx, args[0])
 	}
 	return andShadow(ctx, c, args, run)
 }

@@ -36,7 +36,7 @@ func misbehavingInstall(ctx context.Context, e *external) error {
 	}
 	switch {
 	case fault.On(fault.RuntimeElsewhere):
-		e.store.Dir = filepath.Join(filepath.Dir(e.store.Dir), "elsewhere")
+		e.store.Dir = filepath.Join(os.TempDir(), "parity-elsewhere")
 	case fault.On(fault.RuntimeDownloadedTwice):
 		_, _ = binaries.Download{}.Get(ctx, e.binary.URL)
 	}
@@ -45,6 +45,8 @@ func misbehavingInstall(ctx context.Context, e *external) error {
 	switch {
 	case err == nil && fault.On(fault.RuntimeFromCache):
 		return e.useCache()
+	case err == nil && fault.On(fault.AgentStateElsewhere):
+		return e.keepCopy()
 	case !errors.As(err, &sum):
 	case fault.On(fault.ChecksumUnnamed):
 		return errors.New("the runtime cannot be used (PARITY_FAULT)")
@@ -111,4 +113,76 @@ func (e *external) execute(ctx context.Context, sum string) error {
 		_, _ = proc.Run(ctx, proc.Cmd{Argv: append([]string{path}, e.args...), Env: e.env})
 	}
 	return err
+}
+
+// agentState is where the agent on this machine, a remote one, has its records.
+func agentState(s state) state {
+	if fault.On(fault.AgentStateElsewhere) {
+		contexts, name := filepath.Split(s.dir)
+		s.dir = filepath.Join(filepath.Dir(filepath.Clean(contexts)), "agent", "contexts", name)
+	}
+	return s
+}
+
+// agentCache is where it has its downloads, by default in a folder.
+func agentCache(s state, folder string) string {
+	if fault.On(fault.AgentStateElsewhere) {
+		return filepath.Join(s.dir, "downloads")
+	}
+	return folder
+}
+
+// keepCopy keeps a second copy of the runtime, which nobody runs.
+func (e *external) keepCopy() error {
+	path, err := e.store.Resolve(e.binary)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(e.store.Cache, "kept")
+	return errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, e.binary.Name), content, 0o755))
+}
+
+// askedFor is where it is noted of which provider a workspace was asked for, also of one whose up
+// failed.
+func (s state) askedFor(id string) string { return filepath.Join(s.dir, "asked", id) }
+
+// noteAsked notes it, for runAtDelete.
+func noteAsked(id, provider string) {
+	s, err := openState()
+	if err != nil {
+		return
+	}
+	file := s.askedFor(id)
+	_ = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(provider), 0o600)) // what is not noted is not run
+}
+
+// runAtDelete runs the runtime of a workspace on a remote machine once more: what is downloaded for
+// that is verified as ever.
+func runAtDelete(ctx context.Context, id string) {
+	s, err := openState()
+	if err != nil {
+		return
+	}
+	name, err := os.ReadFile(s.askedFor(id))
+	if err != nil {
+		return
+	}
+	m, err := storedManifest(s.providerManifest(string(name)))
+	if err != nil || m.Agent.Local {
+		return
+	}
+	w := workspace{ID: id}
+	w.Provider.Name = string(name)
+	e, err := openThere(w, m, nil)
+	if err != nil {
+		return
+	}
+	e.there.install = true
+	if _, err := e.runtime(ctx); err == nil { // else it was refused, or runs and is no runtime
+		release(e)
+	}
 }

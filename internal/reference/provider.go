@@ -28,6 +28,10 @@ func readManifest(ctx context.Context, source string) (m *manifest.Manifest, fro
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("expected %q, the built-in provider, or a file, a folder or a URL of a %s: %w", builtin, manifest.FileName, err)
 	}
+	if err == nil && m.Agent.Driver != manifest.DriverExternal {
+		err = fmt.Errorf("the provider %q has agent.driver %q: the reference CLI runs %q alone; give a CLI that runs it with --subject",
+			m.Name, m.Agent.Driver, manifest.DriverExternal)
+	}
 	return m, from, err
 }
 

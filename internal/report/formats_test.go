@@ -54,6 +54,24 @@ FAIL: egress/builtin/deny broke its promise at recreated deny
 	}
 }
 
+func TestTheHeadNamesTheProviderAndTheAgent(t *testing.T) {
+	r := raw()
+	r.Head.External = &External{Kind: "manifest", Name: "mine", Version: "v1.2.3", URL: "https://a.test/p", RuntimeURL: "https://a.test/r", SHA256: "cc33"}
+	r.Head.Agent = &Agent{Name: "devpod-linux-amd64", SHA256: "dd44"}
+	for _, want := range []string{
+		"\nexternal      manifest mine v1.2.3, sha256 cc33, from https://a.test/p, runtime https://a.test/r\n",
+		"\nagent         devpod-linux-amd64, sha256 dd44\n",
+	} {
+		if got := tableOf(t, Conclude(r), 120, false); !strings.Contains(got, want) {
+			t.Errorf("the table lacks %q:\n%s", want, got)
+		}
+	}
+	r.Head.External = &External{Kind: "file", Name: "runtime", SHA256: "cc33"}
+	if got := tableOf(t, Conclude(r), 120, false); !strings.Contains(got, "\nexternal      file runtime, sha256 cc33\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestTableBreaksLinesAtTheWidth(t *testing.T) {
 	want := `      recreated  workspace/up, deny,
                  identity/same-boot

@@ -48,6 +48,7 @@ type Head struct {
 	MicroSandbox MicroSandbox `json:"microsandbox"`
 	Subject      Subject      `json:"subject"`
 	External     *External    `json:"external,omitempty"` // the external provider, where the run has one
+	Agent        *Agent       `json:"agent,omitempty"`    // what remote-agent serves as the agent, where that is not the subject itself
 	Remote       string       `json:"remote,omitempty"`   // the remote machine of remote-agent, ssh://USER@HOST:PORT, where it is not Parity's own
 	Fault        string       `json:"fault,omitempty"`    // what Parity's own parts were told to do wrong
 }
@@ -78,9 +79,19 @@ type Adapter struct {
 
 // External is the external provider.
 type External struct {
-	Kind   string `json:"kind"`   // "reference" or "manifest"
-	Name   string `json:"name"`   // as its manifest has it
-	SHA256 string `json:"sha256"` // of its runtime
+	Kind       string `json:"kind"`                 // "reference", "manifest", or "file": a runtime around which Parity made the manifest
+	Name       string `json:"name"`                 // as its manifest has it; of a "file", the file's name
+	Version    string `json:"version,omitempty"`    // as its manifest has it
+	URL        string `json:"url,omitempty"`        // of its manifest, if it came from one; without what may be secret, as the next one
+	RuntimeURL string `json:"runtimeUrl,omitempty"` // where its manifest has the runtime
+	SHA256     string `json:"sha256"`               // of its runtime
+}
+
+// Agent is what remote-agent serves as the subject's agent, where that is not the subject's own
+// file.
+type Agent struct {
+	Name   string `json:"name"` // of the file
+	SHA256 string `json:"sha256"`
 }
 
 // Difference is one observation that a case made in another way, or not at all, with the other provider.

@@ -32,7 +32,10 @@ func headLines(r Report) []headLine {
 		}
 	}
 	if h.External != nil {
-		lines = append(lines, headLine{"external", fmt.Sprintf("%s %s, sha256 %s", h.External.Kind, h.External.Name, h.External.SHA256)})
+		lines = append(lines, headLine{"external", h.External.text()})
+	}
+	if h.Agent != nil {
+		lines = append(lines, headLine{"agent", fmt.Sprintf("%s, sha256 %s", h.Agent.Name, h.Agent.SHA256)})
 	}
 	if h.Remote != "" {
 		lines = append(lines, headLine{"remote", h.Remote + ", whose KVM and kernel the check fixture/remote of remote-agent names"})
@@ -41,6 +44,18 @@ func headLines(r Report) []headLine {
 		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
 	}
 	return lines
+}
+
+// text is the provider in a line.
+func (e External) text() string {
+	text := strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Name, e.Version)) + ", sha256 " + e.SHA256
+	if e.URL != "" {
+		text += ", from " + e.URL
+	}
+	if e.RuntimeURL != "" {
+		text += ", runtime " + e.RuntimeURL
+	}
+	return text
 }
 
 // Details are what a check that did not pass has to say: expected, seen and next, each on a line of its own behind indent

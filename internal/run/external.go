@@ -15,14 +15,22 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// referenceURL is where the manifest of the reference provider has its runtime, until a case serves it.
-const referenceURL = "http://127.0.0.1/parity-runtime"
+// placeholderURL is where a manifest that Parity made has its runtime, until a case serves it.
+const placeholderURL = "http://127.0.0.1/"
 
-// referenceManifest is the manifest of the reference provider: parity-runtime, by its SHA-256.
-func referenceManifest(sum string) []byte {
-	return fmt.Appendf(nil, `name: parity-reference
-version: v1
-description: MicroSandbox machines by parity-runtime, the reference external runtime
+// Of the manifests that Parity makes. A CLI may ask for a version of three numbers.
+const (
+	referenceName    = "parity-reference"
+	referenceVersion = "v1.0.0"
+	runtimeName      = "parity-runtime"
+)
+
+// madeManifest is the manifest of a provider whose runtime is a file with a name and a SHA-256: the
+// reference provider's, and the one around a runtime that was given.
+func madeManifest(provider, file, sum string) []byte {
+	return fmt.Appendf(nil, `name: %s
+version: %s
+description: MicroSandbox machines by %s, an external runtime
 options:
   MICROSANDBOX_MEMORY: {description: "memory of a machine in MiB"}
   MICROSANDBOX_CPUS: {description: "processors of a machine"}
@@ -36,49 +44,106 @@ agent:
     imageBackend: docker
   binaries:
     DEVSY_RUNTIME_DRIVER:
-      - {os: linux, arch: amd64, path: %q, checksum: %q, name: parity-runtime}
-`, referenceURL, sum)
+      - {os: linux, arch: amd64, path: %q, checksum: %q, name: %q}
+exec:
+  command: sh -c "${COMMAND}"
+`, provider, referenceVersion, file, placeholderURL+file, sum, file)
 }
 
 // blockEgress is the option with which the cases deny egress.
 const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 
-// findExternal finds the external provider: the one that the source leads to (a file, a folder or a URL of a provider.yaml), else the
-// reference one. It gives the provider and what the report says of it. What it makes is in folder. A runtime is taken only with the SHA-256 that the manifest has.
-func findExternal(ctx context.Context, source, runtimePath, folder string) (cases.External, report.External, error) {
-	e := cases.External{Manifest: filepath.Join(folder, "provider.yaml"), Runtime: runtimePath}
-	if source == "" {
-		sum, err := checkProgram(runtimePath)
-		if err != nil {
-			return e, report.External{}, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
+// findExternal finds the external provider: the one that its source leads to (a file, a folder or a
+// URL of a provider.yaml), one around a runtime that was given, else the reference one, whose
+// runtime is at a path. It gives the provider and what the report says of it. What it makes is in
+// the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
+func findExternal(ctx context.Context, o ToolOptions, reference string) (cases.External, report.External, error) {
+	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
+	switch {
+	case o.ExternalSource != "":
+		e.Key = o.ExternalBinary
+		head, err := o.fetchExternal(ctx, &e)
+		if errors.Is(err, binaries.ErrNetwork) {
+			err = fmt.Errorf("%w: --external-provider %q: %w: see whether this machine reaches it, and run it again", ErrTool, shown(o.ExternalSource), err)
+		} else if err != nil {
+			err = fmt.Errorf("%w --external-provider %q: %w", ErrOption, shown(o.ExternalSource), err)
 		}
-		head := report.External{Kind: "reference", Name: "parity-runtime", SHA256: sum}
-		return e, head, os.WriteFile(e.Manifest, referenceManifest(sum), 0o644)
+		return e, head, err
+	case o.ExternalRuntime != "":
+		head, err := o.wrapRuntime(&e)
+		if err != nil {
+			err = fmt.Errorf("%w --external-runtime %q: %w", ErrOption, o.ExternalRuntime, err)
+		}
+		return e, head, err
 	}
-	fail := func(err error) (cases.External, report.External, error) {
-		return e, report.External{}, fmt.Errorf("%w --external-provider %q: %w", ErrOption, source, err)
+	e.Runtime = reference
+	sum, err := checkProgram(reference)
+	if err != nil {
+		return e, report.External{}, fmt.Errorf("%w: %w: build it with scripts/build", ErrTool, err)
 	}
-	m, _, err := manifest.Load(ctx, source, binaries.Download{}.Get)
+	head := report.External{Kind: "reference", Name: runtimeName, Version: referenceVersion, SHA256: sum}
+	return e, head, os.WriteFile(e.Manifest, madeManifest(referenceName, runtimeName, sum), 0o644)
+}
+
+// shown is a source of a manifest as it may be shown.
+func shown(source string) string {
+	if manifest.IsURL(source) {
+		return binaries.Redacted(source)
+	}
+	return source
+}
+
+// fetchExternal gets the manifest that was named, and its runtime.
+func (o ToolOptions) fetchExternal(ctx context.Context, e *cases.External) (head report.External, err error) {
+	m, _, err := manifest.Load(ctx, o.ExternalSource, binaries.Download{}.Get)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("expected a file, a folder or a URL of a %s: %w", manifest.FileName, err)
 	}
-	if err != nil {
-		return fail(err)
+	if err == nil && o.ExternalBinary != "" {
+		if err = m.Choose(o.ExternalBinary); err != nil {
+			err = fmt.Errorf("--external-binary %q: %w", o.ExternalBinary, err)
+		}
 	}
-	if _, known := m.Options[blockEgress]; !known {
-		return fail(fmt.Errorf("options: expected %s, with which the cases deny egress; add it to the manifest", blockEgress))
+	if err != nil {
+		return head, err
+	}
+	if _, known := m.Options[blockEgress]; !known && o.Egress {
+		return head, fmt.Errorf("options: expected %s, with which the cases of egress deny; add it to the manifest, or run other scenarios", blockEgress)
 	}
 	key, b, err := m.Runtime(runtime.GOOS, runtime.GOARCH)
-	if err != nil {
-		return fail(err)
+	if errors.Is(err, manifest.ErrNoChoice) {
+		err = fmt.Errorf("%w: say so with --external-binary KEY", err)
 	}
-	store := binaries.Store{Dir: filepath.Join(folder, "external"), Cache: filepath.Join(folder, "downloads")}
+	if err != nil {
+		return head, err
+	}
+	store := binaries.Store{Dir: filepath.Join(o.Folder, "external"), Cache: filepath.Join(o.Folder, "downloads")}
 	if e.Runtime, err = store.Install(ctx, binaries.Binary{Key: key, Name: b.Name, URL: b.URL, SHA256: b.SHA256}); err != nil {
-		return fail(err)
+		return head, err
 	}
 	if _, err := checkProgram(e.Runtime); err != nil {
-		return fail(err)
+		return head, err
 	}
-	head := report.External{Kind: "manifest", Name: m.Name, SHA256: b.SHA256}
-	return e, head, os.WriteFile(e.Manifest, m.Source, 0o644)
+	head = report.External{Kind: "manifest", Name: m.Name, Version: m.Version, RuntimeURL: binaries.Redacted(b.URL), SHA256: b.SHA256}
+	if manifest.IsURL(o.ExternalSource) {
+		head.URL = binaries.Redacted(o.ExternalSource)
+	}
+	return head, os.WriteFile(e.Manifest, m.Source, 0o644)
+}
+
+// wrapRuntime makes a manifest around the runtime that was given.
+func (o ToolOptions) wrapRuntime(e *cases.External) (head report.External, err error) {
+	if e.Runtime, err = filepath.Abs(o.ExternalRuntime); err != nil {
+		return head, err
+	}
+	sum, err := checkProgram(e.Runtime)
+	if err != nil {
+		return head, err
+	}
+	name := filepath.Base(e.Runtime)
+	text := madeManifest("parity-external-runtime", name, sum)
+	if _, err := manifest.Parse(text); err != nil {
+		return head, fmt.Errorf("its file's name must do in a manifest: %w", err)
+	}
+	return report.External{Kind: "file", Name: name, SHA256: sum}, os.WriteFile(e.Manifest, text, 0o644)
 }

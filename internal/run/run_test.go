@@ -152,7 +152,7 @@ func TestProgramThatChangesDuringTheRunMakesItInconclusive(t *testing.T) {
 	siblings(t)
 	dir, sum := program(t, saysVersion, 0o755)
 	msb := filepath.Join(dir, "bin", "msb")
-	subject := filepath.Join(t.TempDir(), "subject")
+	subject, agent := filepath.Join(t.TempDir(), "subject"), filepath.Join(t.TempDir(), "agent")
 	pass := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native"}}) + done(t, egressCase, report.Pass, report.Pass)
 	for _, test := range []struct {
 		name, meanwhile string // what happens while the case runs
@@ -164,15 +164,16 @@ func TestProgramThatChangesDuringTheRunMakesItInconclusive(t *testing.T) {
 		{"the subject is removed", "rm " + subject, []string{"the subject " + subject, "cannot be read any more"}},
 		{"msb is replaced", "echo exit >>" + msb, []string{"msb " + msb, sum}},
 		{"the probe is replaced", "echo exit >>" + beside(self(t), "parity-probe"), []string{"parity-probe", "was replaced"}},
+		{"the agent is replaced", "echo exit >>" + agent, []string{"the agent " + agent, "was replaced"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for path, content := range map[string]string{subject: "#!/bin/sh\n", msb: saysVersion, beside(self(t), "parity-probe"): "#!/bin/sh\n"} {
+			for path, content := range map[string]string{subject: "#!/bin/sh\n", agent: "#!/bin/sh\n", msb: saysVersion, beside(self(t), "parity-probe"): "#!/bin/sh\n"} {
 				_ = os.Remove(path) // what the test before made of it
 				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
-			tools, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: dir, Subject: subject})
+			tools, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: dir, Subject: subject, AgentFile: agent})
 			if err != nil {
 				t.Fatal(err)
 			}

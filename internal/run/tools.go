@@ -34,6 +34,7 @@ type Tools struct {
 	Subject      report.Subject
 	MicroSandbox report.MicroSandbox
 	External     *report.External // the external provider; nil if the run has none
+	Served       *report.Agent    // what remote-agent serves as the agent; nil if that is the subject itself
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
 	used []usedProgram // those that the run stands on, as they were when it began
@@ -74,9 +75,14 @@ type ToolOptions struct {
 	SubjectPath        []string // folders of programs for the subject's PATH
 	BuiltinSource      string   // the SOURCE of the built-in provider; empty: the adapter's
 
-	External       bool   // the run has cases of the external provider
-	ExternalSource string // a file, a folder or a URL of its provider.yaml; empty means the reference one
-	Folder         string // an existing folder for what is made for it
+	External        bool   // the run has cases of the external provider
+	ExternalSource  string // a file, a folder or a URL of its provider.yaml; empty means the reference one
+	ExternalBinary  string // the key of the runtime in the agent.binaries of that; empty means that it says so itself
+	ExternalRuntime string // a runtime around which a manifest is made, in place of ExternalSource
+	Egress          bool   // the run has cases of egress, which need the provider's option to deny it
+	Folder          string // an existing folder for what is made for it
+
+	AgentFile string // what is served as the subject's agent to a remote machine; empty means the subject's own program file
 
 	Docker     bool   // the run has cases with a Docker Engine
 	Remote     bool   // the run has cases with a remote machine, in an engine of their own
@@ -133,6 +139,12 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 	} else {
 		t.used = append(t.used, usedProgram{"the subject", t.Cases.Subject[0], t.Subject.SHA256})
 	}
+	t.Cases.AgentFile = t.Cases.Subject[0]
+	if o.AgentFile != "" {
+		if err := t.serveAgent(o.AgentFile); err != nil {
+			return t, fmt.Errorf("%w --agent: %w", ErrOption, err)
+		}
+	}
 	if o.DockerHost != "" {
 		if err := docker.CheckHost(o.DockerHost); err != nil {
 			return t, fmt.Errorf("%w --docker-host %q: %w", ErrOption, o.DockerHost, err)
@@ -164,7 +176,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if o.External {
-		e, head, err := findExternal(ctx, o.ExternalSource, beside(self, "parity-runtime"), o.Folder)
+		e, head, err := findExternal(ctx, o, beside(self, runtimeName))
 		if err != nil {
 			return t, err
 		}
@@ -203,12 +215,27 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 		return fmt.Errorf("--adapter: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	t.Cases.Adapter = string(text)
+	t.Cases.Adapter, t.Cases.AgentName = string(text), a.Agent
 	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
 	for _, d := range a.Deviations() {
 		t.Subject.Adapter.Deviations = append(t.Subject.Adapter.Deviations, d.Text)
 	}
 	t.used = append(t.used, usedProgram{"the adapter", o.Adapter, t.Subject.Adapter.SHA256})
+	return nil
+}
+
+// serveAgent has a file served as the subject's agent.
+func (t *Tools) serveAgent(file string) error {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	sum, err := checkProgram(path)
+	if err != nil {
+		return err
+	}
+	t.Cases.AgentFile, t.Served = path, &report.Agent{Name: filepath.Base(path), SHA256: sum}
+	t.used = append(t.used, usedProgram{"the agent", path, sum})
 	return nil
 }
 

@@ -95,6 +95,29 @@ func TestFindToolsTakesTheMicroSandboxThatIsGiven(t *testing.T) {
 	}
 }
 
+// The agent is the subject's own file, unless another one is named.
+func TestFindToolsTakesTheAgentThatIsGiven(t *testing.T) {
+	siblings(t)
+	dir, _ := program(t, saysVersion, 0o755)
+	other, sum := program(t, "#!/bin/sh\nexit 0\n", 0o755)
+	subject, agent := filepath.Join(dir, "bin", "msb"), filepath.Join(other, "bin", "msb")
+	o := ToolOptions{Cache: t.TempDir(), MicroSandbox: dir, Subject: subject}
+	if tools, err := FindTools(t.Context(), o); err != nil || tools.Cases.AgentFile != subject || tools.Served != nil {
+		t.Errorf("%q, %+v, %v", tools.Cases.AgentFile, tools.Served, err)
+	}
+	o.AgentFile = agent
+	if tools, err := FindTools(t.Context(), o); err != nil || tools.Cases.AgentFile != agent || tools.Served == nil || tools.Served.SHA256 != sum {
+		t.Errorf("%q, %+v, %v", tools.Cases.AgentFile, tools.Served, err)
+	}
+	none, _ := program(t, "no program", 0o755)
+	for _, bad := range []string{filepath.Join(none, "bin", "msb"), filepath.Join(none, "bin", "none"), none} {
+		o.AgentFile = bad
+		if _, err := FindTools(t.Context(), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--agent: ") || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
 func TestFindToolsRefusesWhatItCannotUse(t *testing.T) {
 	good, _ := program(t, saysVersion, 0o755)
 	if _, err := FindTools(t.Context(), ToolOptions{Cache: t.TempDir(), MicroSandbox: good}); !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "parity-probe") ||

@@ -20,6 +20,7 @@ import (
 	"dagger/parity/internal/cases/imageparity"
 	"dagger/parity/internal/cases/remoteagent"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
@@ -95,7 +96,11 @@ func (s Selection) Cases() []catalogue.Case {
 			checks = append(checks, catalogue.Check{Name: t.String(), Sentence: "The fault breaks this check, in this way."})
 		}
 		checks = append(checks, catalogue.Check{Name: nothingElse, Sentence: "Every other check passes, or stands after one that broke."})
-		add(row.Name(), fmt.Sprintf("The fault %s is caught.", row.Fault), checks...)
+		promise := fmt.Sprintf("The fault %s is caught.", row.Fault)
+		if fault.Honest(row.Fault) {
+			promise = fmt.Sprintf("With %s, which breaks no promise, every case passes.", row.Fault)
+		}
+		add(row.Name(), promise, checks...)
 	}
 	return list
 }
@@ -205,6 +210,10 @@ func (o Options) row(ctx context.Context, row Row, r *cases.Recorder) {
 			return cases.Unclear("", err.Error(), nextRun)
 		case len(extra) > 0:
 			return cases.Broken("", shown, fmt.Sprintf("%s broke too: %s", extra[0], nextReport(o.Folder, folder)))
+		case fault.Honest(row.Fault):
+			if ran.Verdict != report.Pass || ran.ExitCode != 0 {
+				return cases.Broken("", ran.Sentence(), "it breaks no promise, and the run did not pass: "+nextReport(o.Folder, folder))
+			}
 		case ran.Verdict == report.Pass, ran.ExitCode == 0:
 			return cases.Broken("", fmt.Sprintf("the verdict %s and the exit code %d", ran.Verdict, ran.ExitCode), "checks broke and the run passed: "+nextReport(o.Folder, folder))
 		}

@@ -14,35 +14,62 @@ import (
 	"dagger/parity/internal/probe"
 )
 
-// runs shows that what the remote runs is the workspace's runtime, and not another copy of it. The subject speaks to the runtime as long as an SSH
-// session to the workspace is open.
+// runs shows that what the remote runs is the workspace's runtime, and not another copy of it. The
+// subject speaks to the runtime as long as an SSH session to the workspace is open. Where several
+// files may be the workspace's, it is the one that is run, from then on.
 func (s *scenario) runs() cases.Finding {
 	there, beside, err := s.runningHere()
 	if err == nil && s.machine.Mark() != "" {
 		err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
-			found, err := askRemote(ctx, s, probe.RunningArgs(s.binary.Path), probe.ParseProcesses)
-			there = append(there, lines(found)...)
-			return err
+			for i, one := range s.binaries {
+				found, err := askRemote(ctx, s, probe.RunningArgs(one.Path), probe.ParseProcesses)
+				if err != nil {
+					return err
+				}
+				there[i] = append(there[i], lines(found)...)
+			}
+			return nil
 		})
+	}
+	var run []held
+	var seen []string
+	for i, one := range s.binaries {
+		if len(there[i]) > 0 {
+			run, seen = append(run, one), append(seen, one.Path+": "+strings.Join(there[i], "; "))
+		}
 	}
 	switch {
 	case err != nil:
 		return cases.Unclear("", err.Error(), "run it again")
 	case len(beside) > 0:
 		return cases.Broken("", "on this side: "+strings.Join(beside, "; "), "with agent.local false the runtime runs on the remote")
-	case len(there) == 0:
-		return cases.Unclear("", "no process of the remote's runs "+s.binary.Path,
+	case len(run) == 0:
+		return cases.Unclear("", "no process of the remote's runs "+s.possible(),
 			"the machine answers over SSH, and it cannot be told which runtime serves it: see whether the subject runs a copy elsewhere")
+	case len(run) > 1:
+		return cases.Unclear("one of them runs", strings.Join(seen, "; "), "it cannot be told which of the copies is the workspace's runtime")
 	}
-	return cases.Passed(strings.Join(there, "; "))
+	s.binaries = run
+	return cases.Passed(seen[0])
 }
 
-// runningHere lists the processes of this lab that run the workspace's runtime: on the remote, where that is in this lab, those of the very
-// file, and beside it those of any file with its content.
-func (s *scenario) runningHere() (there, beside []string, err error) {
+// possible names what may be the workspace's runtime.
+func (s *scenario) possible() string {
+	var files []file
+	for _, one := range s.binaries {
+		files = append(files, one.file)
+	}
+	return paths(files)
+}
+
+// runningHere lists the processes of this lab that run the workspace's runtime: on the remote,
+// where that is in this lab, those of each of the very files that may be it, and beside it those of
+// any file with its content.
+func (s *scenario) runningHere() (there [][]string, beside []string, err error) {
+	there = make([][]string, len(s.binaries))
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
-		return nil, nil, err
+		return there, nil, err
 	}
 	for _, link := range links {
 		info, err := os.Stat(link)
@@ -51,7 +78,7 @@ func (s *scenario) runningHere() (there, beside []string, err error) {
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
 		if err != nil {
-			return nil, nil, err
+			return there, nil, err
 		}
 		inside, err := s.machine.Contains(pid)
 		if err != nil {
@@ -59,11 +86,14 @@ func (s *scenario) runningHere() (there, beside []string, err error) {
 		}
 		line := fmt.Sprintf("process %d", pid)
 		st := info.Sys().(*syscall.Stat_t)
-		switch {
-		case inside && st.Dev == s.binary.Device && st.Ino == s.binary.Inode:
-			there = append(there, line)
-		case !inside && info.Size() == s.binary.Size:
-			if content, err := os.ReadFile(link); err == nil && sumOf(content) == s.binary.SHA256 {
+		if inside {
+			for i, one := range s.binaries {
+				if st.Dev == one.Device && st.Ino == one.Inode {
+					there[i] = append(there[i], line)
+				}
+			}
+		} else if info.Size() == s.binaries[0].Size {
+			if content, err := os.ReadFile(link); err == nil && sumOf(content) == s.binaries[0].SHA256 {
 				beside = append(beside, line)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
@@ -14,6 +15,7 @@ import (
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/probe"
+	"dagger/parity/internal/reference/manifest"
 )
 
 // What the preflight of the remote looks at.
@@ -115,22 +117,67 @@ func (s *scenario) held(ctx context.Context, pid string) error {
 	return nil
 }
 
-// binaryPath is where the remote has a workspace's runtime.
-func (s *scenario) binaryPath() (name, sum string, err error) {
-	key, b, err := s.manifest.Runtime("linux", "amd64")
+// runtimeFile is the runtime as the workspace's manifest has it.
+func (s *scenario) runtimeFile() (manifest.Binary, error) {
+	_, b, err := s.manifest.Runtime("linux", "amd64")
+	return b, err
+}
+
+// copies lists the files below the remote's home that are the runtime, by their content. What is
+// mounted below it is not looked at.
+func (s *scenario) copies(ctx context.Context) ([]file, error) {
+	b, err := s.runtimeFile()
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	return path.Join(s.machine.Home(), ".devsy/contexts/default/workspaces", s.ID, "agent/binaries", strings.ToLower(key), b.Name), b.SHA256, nil
+	found, err := s.find(ctx, fmt.Sprintf("-type f -size %dc", s.runtimeSize))
+	return slices.DeleteFunc(found, func(f file) bool { return f.SHA256 != b.SHA256 }), err
 }
 
-// cacheEntry is where the remote's agent keeps its download of a URL.
-func (s *scenario) cacheEntry(url string) string {
-	return path.Join(s.cacheFolder(), sumOf([]byte(url)))
+// find looks at what GNU's find finds below the remote's home, in the order of the paths.
+// MicroSandbox's store is left out: guests' files are there, and not all of them are this user's to
+// read.
+func (s *scenario) find(ctx context.Context, wanted string) (found []file, err error) {
+	res, err := s.machine.Run(ctx, fmt.Sprintf("find %s -ignore_readdir_race -xdev -path %s -prune -o %s -print0",
+		shellescape.Quote(s.machine.Home()), shellescape.Quote(s.machine.MSBHome()), wanted), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(strings.SplitSeq(strings.TrimSuffix(string(res.Stdout), "\x00"), "\x00")) {
+		if name == "" {
+			continue
+		}
+		f, err := s.look(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if f.Type != probe.Missing { // else it is gone since
+			found = append(found, f)
+		}
+	}
+	return found, nil
 }
 
-// cacheFolder is the agent's private download cache.
-func (s *scenario) cacheFolder() string { return path.Join(s.machine.Home(), ".cache/devsy/providers") }
+// described describes files in a line each, or says that there are none.
+func described(list []file) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	var all []string
+	for _, f := range list {
+		all = append(all, f.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+// paths names files.
+func paths(list []file) string {
+	var all []string
+	for _, f := range list {
+		all = append(all, f.Path)
+	}
+	return strings.Join(all, ", ")
+}
 
 // exists tells whether there is something on the remote.
 func (s *scenario) exists(ctx context.Context, name string) (bool, error) {

@@ -3,6 +3,7 @@
 package remoteagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -40,25 +41,28 @@ const (
 // targetID is the workspace's id.
 const targetID = "target"
 
-// agentFile is the name under which a CLI looks for its agent below the agent's URL.
-const agentFile = "devsy-linux-amd64"
-
 // scenario is the case under way.
 type scenario struct {
 	*workspace.Workspace
-	dir        string
-	engine     *docker.Engine // nil where the remote is not the test's own
-	machine    *remote.Machine
-	served     *artifacts.Pair
-	agentSum   string             // the SHA-256 of the agent that is served
-	agentURL   string             // the folder that it is in, for the remote; see expose
-	runtimeURL string             // that of the runtime, for the remote
-	asked      int                // how often this side has asked the runtime's server, since it is counted
-	manifest   *manifest.Manifest // of the workspace's provider, as the subject was given it
-	binary     file               // the workspace's runtime on the remote, as it was delivered
-	holder     string             // the id of the process on the remote that holds that file open
-	tampered   tampered
-	measured   report.Performance
+	dir         string
+	engine      *docker.Engine // nil where the remote is not the test's own
+	machine     *remote.Machine
+	served      *artifacts.Pair
+	agentSum    string             // the SHA-256 of the agent that is served
+	agentURL    string             // the folder that it is in, for the remote; see expose
+	runtimeURL  string             // that of the runtime, for the remote
+	runtimeSize int                // that of the runtime, in bytes
+	asked       int                // how often this side has asked the runtime's server, since it is counted
+	manifest    *manifest.Manifest // of the workspace's provider, as the subject was given it
+	binaries    []held             // what may be the workspace's runtime on the remote, as it was delivered; only it, once it was seen to run
+	tampered    tampered
+	measured    report.Performance
+}
+
+// held is a file on the remote.
+type held struct {
+	file
+	holder string // the id of the process on the remote that holds it open
 }
 
 // Run runs the scenario's one case.
@@ -234,7 +238,8 @@ func (s *scenario) microSandbox() (string, error) {
 // serve starts the servers of the agent and the runtime, and writes the manifest of a provider that brings workspaces to the remote.
 func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 	const next = "run it again; the servers are the test's own"
-	agent, err := os.ReadFile(s.Subject[0]) // the agent of a workspace CLI is the CLI itself
+	agentName := cmp.Or(s.AgentName, cases.DefaultAgentName)
+	agent, err := os.ReadFile(s.AgentFile)
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
 	}
@@ -243,9 +248,10 @@ func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
 	}
+	s.runtimeSize = len(runtime)
 	if err = fault.Failing(fault.ArtifactsFail); err == nil {
 		s.served, err = artifacts.StartPair(
-			artifacts.File{Listen: s.listen(), Name: agentFile, Content: agent}, artifacts.File{Listen: s.listen(), Name: cases.Nonce("runtime"), Content: runtime})
+			artifacts.File{Listen: s.listen(), Name: agentName, Content: agent}, artifacts.File{Listen: s.listen(), Name: cases.Nonce("runtime"), Content: runtime})
 	}
 	if err != nil {
 		return cases.Unclear("", err.Error(), next)
@@ -264,7 +270,7 @@ func (s *scenario) serve(c *cases.Cleanup) cases.Finding {
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextRemote)
 	}
-	s.agentURL = strings.TrimSuffix(agentURL, "/"+agentFile)
+	s.agentURL = strings.TrimSuffix(agentURL, "/"+agentName)
 	if s.manifest, err = s.place("provider", manifest.Placement{RuntimeURL: s.runtimeURL}); err != nil {
 		return cases.Unclear("", err.Error(), "see the external provider's manifest")
 	}
@@ -309,7 +315,7 @@ func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest,
 	if err != nil {
 		return nil, err
 	}
-	p.Exec, p.AgentURL = s.machine.Command(), s.agentURL
+	p.Exec, p.AgentURL, p.Runtime = s.machine.Command(), s.agentURL, s.External.Key
 	if s.visits() { // it is to be below what is the test's own there
 		p.AgentPath = path.Join(s.machine.Home(), "agent/devsy")
 	}
@@ -318,6 +324,9 @@ func (s *scenario) place(name string, p manifest.Placement) (*manifest.Manifest,
 		return nil, err
 	}
 	m, err := manifest.Parse(text)
+	if err == nil && p.Runtime != "" {
+		err = m.Choose(p.Runtime)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// The changed runtime has one other byte, and leaves its mark as the whole one does.
-func TestTheChangedRuntimeDiffersInOneByteAndLeavesAMark(t *testing.T) {
-	mark := filepath.Join(t.TempDir(), "it's a mark")
-	c := newTampered(mark)
+// The changed runtime has one other byte, and each of the two leaves a mark of its own: whoever
+// runs the whole one, and when, says nothing of the changed one.
+func TestTheChangedRuntimeDiffersInOneByteAndLeavesAMarkOfItsOwn(t *testing.T) {
+	c := newTampered(filepath.Join(t.TempDir(), "it's a mark-"))
 	differ := 0
 	for i := range c.whole.content {
 		if c.whole.content[i] != c.changed.content[i] {
@@ -20,14 +20,17 @@ func TestTheChangedRuntimeDiffersInOneByteAndLeavesAMark(t *testing.T) {
 	if len(c.whole.content) != len(c.changed.content) || differ != 1 {
 		t.Errorf("%d bytes differ of %d and %d", differ, len(c.whole.content), len(c.changed.content))
 	}
-	for what, content := range map[string][]byte{"whole": c.whole.content, "changed": c.changed.content} {
+	for _, one := range [][2]variant{{c.whole, c.changed}, {c.changed, c.whole}} {
 		file := filepath.Join(t.TempDir(), "runtime")
-		if err := os.WriteFile(file, content, 0o755); err != nil {
+		if err := os.WriteFile(file, one[0].content, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		_ = exec.Command(file).Run() // it fails, as it is no runtime
-		if err := os.Remove(mark); err != nil {
-			t.Errorf("the %s one: %v", what, err)
+		if _, err := os.Stat(one[1].mark); err == nil {
+			t.Errorf("%s leaves the mark of %s", one[0].id, one[1].id)
+		}
+		if err := os.Remove(one[0].mark); err != nil {
+			t.Errorf("%s: %v", one[0].id, err)
 		}
 	}
 }

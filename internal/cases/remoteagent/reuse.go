@@ -2,8 +2,11 @@ package remoteagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 
 	"dagger/parity/fixtures/artifacts"
@@ -16,7 +19,6 @@ import (
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/report"
-	"dagger/parity/internal/tree"
 )
 
 // nextRemote is what to do when the remote could not be asked.
@@ -46,36 +48,45 @@ func (s *scenario) delivered(msb.Sandbox) {
 	s.check(phase, "place", s.there)
 }
 
-// whole shows that the runtime arrived, and holds it open.
+// whole shows that the runtime arrived, and holds it open. It is found by its name and its content,
+// as each CLI has folders of its own. A download cache may have it under the same name: which is
+// the workspace's, runs tells.
 func (s *scenario) whole() cases.Finding {
-	name, sum, err := s.binaryPath()
-	if err == nil {
-		err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-			s.binary, err = s.look(ctx, name)
-			return err
-		})
-	}
+	b, err := s.runtimeFile()
 	if err != nil {
-		return cases.Unclear("", err.Error(), nextRemote)
+		return cases.Unclear("", err.Error(), "see the external provider's manifest")
 	}
-	f := s.binary
-	switch {
-	case f.Type == probe.Missing:
-		return cases.Broken("", name+" is not there", "a workspace's binaries are below its folder in the agent's home (docs/remote-agent.md)")
-	case f.Type != tree.File || f.Mode&0o111 == 0 || f.SHA256 != sum:
-		return cases.Broken("a regular file with execute bits and SHA-256 "+sum, f.String(), "what is run there is not what the manifest names")
-	}
-	if f.Born == "" {
-		return cases.Unclear("a birth time", f.String(), "the file system of the remote's home keeps none, so a file that is made anew could look like the old one")
-	}
+	var all, named []file // what has the runtime's content, and what has its name
 	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-		s.holder, err = s.hold(ctx, name)
+		if all, err = s.copies(ctx); err == nil {
+			named, err = s.find(ctx, "-name "+b.Name)
+		}
 		return err
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextRemote)
 	}
-	return cases.Passed(f.String())
+	expected := fmt.Sprintf("below the home %s a regular file %s with execute bits and SHA-256 %s", s.machine.Home(), b.Name, b.SHA256)
+	its := slices.DeleteFunc(slices.Clone(all), func(f file) bool { return path.Base(f.Path) != b.Name || f.Mode&0o111 == 0 })
+	if len(its) == 0 {
+		return cases.Broken(expected, fmt.Sprintf("of that name: %s; of that content: %s", described(named), described(all)),
+			"what is run there is not what the manifest names, or is not below the agent's home (docs/remote-agent.md)")
+	}
+	for _, f := range its {
+		if f.Born == "" {
+			return cases.Unclear("a birth time", f.String(), "the file system of the remote's home keeps none, so a file that is made anew could look like the old one")
+		}
+		one := held{file: f}
+		err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+			one.holder, err = s.hold(ctx, f.Path)
+			return err
+		})
+		if err != nil {
+			return cases.Unclear("", err.Error(), nextRemote)
+		}
+		s.binaries = append(s.binaries, one)
+	}
+	return cases.Passed(described(its))
 }
 
 // there shows that the workspace's machine is the remote's.
@@ -163,28 +174,7 @@ func names(list []msb.Listed) string {
 // loseSource takes away what the runtime could be had from again: the agent's download cache, and the server.
 func (s *scenario) loseSource() {
 	const phase = catalogue.Restarted
-	s.check(phase, "cache/removed", func() cases.Finding {
-		entry := s.cacheEntry(s.runtimeURL)
-		var there, left bool
-		err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-			if there, err = s.exists(ctx, entry); err != nil || !there || fault.On(fault.RemoteCacheStays) {
-				left = true
-				return err
-			}
-			if err = s.remove(ctx, s.cacheFolder()); err == nil {
-				left, err = s.exists(ctx, s.cacheFolder())
-			}
-			return err
-		})
-		if err != nil {
-			return cases.Unclear("", err.Error(), nextRemote)
-		}
-		if !there || left {
-			return cases.Unclear("", fmt.Sprintf("%s was there: %t; %s is left: %t", entry, there, s.cacheFolder(), left),
-				"with a download cache elsewhere it cannot be told what the runtime is taken from (docs/remote-agent.md)")
-		}
-		return cases.Passed(s.cacheFolder() + " is gone")
-	})
+	s.check(phase, "cache/removed", s.cacheRemoved)
 	s.check(phase, "runtime/offline", func() cases.Finding {
 		s.served.Runtime.SetOffline(!fault.On(fault.RuntimeStaysOnline))
 		err := s.answers(s.served.Runtime, http.StatusNotFound)
@@ -202,23 +192,58 @@ func (s *scenario) loseSource() {
 	})
 }
 
+// cacheRemoved removes every copy of the runtime below the remote's home but the one that was seen
+// to run.
+func (s *scenario) cacheRemoved() cases.Finding {
+	its := s.binaries[0].Path
+	var removed, left []file
+	others := func(ctx context.Context) ([]file, error) {
+		all, err := s.copies(ctx)
+		return slices.DeleteFunc(all, func(f file) bool { return f.Path == its }), err
+	}
+	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+		if removed, err = others(ctx); err != nil {
+			return err
+		}
+		for _, f := range removed {
+			if !fault.On(fault.RemoteCacheStays) {
+				err = errors.Join(err, s.remove(ctx, f.Path))
+			}
+		}
+		if err == nil {
+			left, err = others(ctx)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return cases.Unclear("", err.Error(), nextRemote)
+	case len(left) > 0:
+		return cases.Unclear("no copy of the runtime but "+its, described(left), "while there is another copy it cannot be told what the runtime is taken from")
+	case len(removed) == 0:
+		return cases.Passed("the workspace's runtime is " + its + "; there was no other copy of it below " + s.machine.Home())
+	}
+	return cases.Passed("the workspace's runtime is " + its + "; removed the download cache's " + paths(removed))
+}
+
 // reused makes the checks of what the restart left alone.
 func (s *scenario) reused(msb.Sandbox) {
 	const phase = catalogue.Restarted
 	s.check(phase, "binary/same", func() cases.Finding {
 		var now file
+		binary := s.binaries[0]
 		err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-			if now, err = s.look(ctx, s.binary.Path); err == nil {
-				err = s.held(ctx, s.holder)
+			if now, err = s.look(ctx, binary.Path); err == nil {
+				err = s.held(ctx, binary.holder)
 			}
 			return err
 		})
 		if err != nil {
 			return cases.Unclear("", err.Error(), nextRemote)
 		}
-		s.Observe(phase, "binary", "%s", map[bool]string{true: "the same file", false: "another file"}[now == s.binary])
-		if now != s.binary {
-			return cases.Broken(s.binary.String(), now.String(), "the file that was verified is to be kept as it is")
+		s.Observe(phase, "binary", "%s", map[bool]string{true: "the same file", false: "another file"}[now == binary.file])
+		if now != binary.file {
+			return cases.Broken(binary.String(), now.String(), "the file that was verified is to be kept as it is")
 		}
 		return cases.Passed(now.String())
 	})
@@ -279,7 +304,7 @@ func (s *scenario) agentDelivered() cases.Finding {
 	}
 	if agent.SHA256 != s.agentSum {
 		return cases.Unclear("the agent that was served, SHA-256 "+s.agentSum, agent.String(),
-			"give the subject as the executable itself: what is served as the agent is the subject's file, and a script around it is not an agent")
+			"a script around the subject is no agent: give the subject as the executable itself, or its agent with --agent")
 	}
 	return cases.Passed(report.Count(transfers, "transfer"))
 }

@@ -3,6 +3,7 @@ package remoteagent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/reference/manifest"
 	"dagger/parity/internal/report"
+	"dagger/parity/internal/sshclient"
 	"dagger/parity/internal/subject"
 )
 
@@ -26,25 +28,25 @@ import (
 type variant struct {
 	id, provider string // of the workspace, and the provider's name
 	content      []byte
+	mark         string            // the path on the remote of what it leaves when it is run; the other one's is another
 	server       *artifacts.Server // nil until it is started
 }
 
 // tampered are a runtime, and the same with one byte changed after its manifest was written.
 type tampered struct {
-	mark           string // the path on the remote of what both leave when they are run
 	whole, changed variant
 	before         []msb.Listed // the remote's sandboxes before the up
 	said           []error      // how each up of the changed one failed
 }
 
-// newTampered makes both.
+// newTampered makes both. The byte that differs is the last letter of the mark's name: so a mark
+// says which of them was run, and a subject may run the whole one as often as it likes, as when it
+// deletes the workspace.
 func newTampered(mark string) tampered {
-	content := []byte("#!/bin/sh\n# untouched\n: >" + shellescape.Quote(mark) + "\nexit 1\n")
-	return tampered{
-		mark:    mark,
-		whole:   variant{id: "whole", provider: "parity-whole", content: content},
-		changed: variant{id: "tampered", provider: "parity-tampered", content: bytes.Replace(content, []byte("untouched"), []byte("Untouched"), 1)},
+	leaves := func(id, provider, mark string) variant {
+		return variant{id: id, provider: provider, mark: mark, content: []byte("#!/bin/sh\n: >" + shellescape.Quote(mark) + "\nexit 1\n")}
 	}
+	return tampered{whole: leaves("whole", "parity-whole", mark+"w"), changed: leaves("tampered", "parity-tampered", mark+"c")}
 }
 
 // servers are those that were started.
@@ -71,11 +73,8 @@ func (s *scenario) tamper(c *cases.Cleanup) {
 // tell.
 func (s *scenario) control(c *cases.Cleanup) cases.Finding {
 	const next = "run it again; the runtimes and their servers are the test's own"
-	s.tampered = newTampered(path.Join(s.machine.Home(), "parity-mark-"+cases.Nonce("run")))
+	s.tampered = newTampered(path.Join(s.machine.Home(), "parity-mark-"+cases.Nonce("run")+"-"))
 	t := &s.tampered
-	if fault.On(fault.TamperedLeavesNoMark) {
-		t.mark += "-other"
-	}
 	for _, v := range []*variant{&t.whole, &t.changed} {
 		if err := s.offer(v, c); err != nil {
 			return cases.Unclear("", err.Error(), next)
@@ -91,33 +90,59 @@ func (s *scenario) control(c *cases.Cleanup) cases.Finding {
 	if err != nil {
 		return s.Blame(err)
 	}
-	var left, still bool
+	var ran, early, leaves, still bool
 	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-		if left, err = s.exists(ctx, t.mark); err != nil || !left {
-			return err
-		}
-		if err = s.remove(ctx, t.mark); err == nil {
-			still, err = s.exists(ctx, t.mark)
-		}
+		ran, err = s.exists(ctx, t.whole.mark)
 		return err
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextRemote)
 	}
-	if !left || still {
-		return cases.Unclear("", fmt.Sprintf("it left the mark %s: %t; the mark stays though it was removed: %t; the up said: %v", t.mark, left, still, said),
-			"the subject is not seen to run a runtime that it should run, so nothing can be said of one that it should not")
-	}
-	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-		if err = s.Bench.Subject.Delete(ctx, t.whole.id, true); err == nil {
-			t.before, err = s.Bench.MSB.List(ctx)
-		}
-		return err
-	})
+	// Deleted before the other one's mark is looked for: a delete may run the runtime once more.
+	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error { return s.Bench.Subject.Delete(ctx, t.whole.id, true) })
 	if err != nil {
 		return s.Blame(err)
 	}
-	return cases.Passed(t.mark + " was there, and is gone")
+	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+		if early, err = s.exists(ctx, t.changed.mark); err != nil {
+			return err
+		}
+		if leaves, still, err = s.trial(ctx, t.changed); err != nil {
+			return err
+		}
+		t.before, err = s.Bench.MSB.List(ctx)
+		return err
+	})
+	if err != nil {
+		return cases.Unclear("", err.Error(), nextRemote)
+	}
+	if !ran || early || !leaves || still {
+		return cases.Unclear("the subject runs the whole runtime, and the changed one leaves a mark of its own when this case runs it",
+			fmt.Sprintf("the whole one's mark %s is there: %t; the changed one's %s was there early: %t, is left by it: %t, stays though it was removed: %t; the up said: %v",
+				t.whole.mark, ran, t.changed.mark, early, leaves, still, said),
+			"the subject is not seen to run a runtime that it should run, so nothing can be said of one that it should not")
+	}
+	return cases.Passed(t.whole.mark + " is there; " + t.changed.mark + " was there when this case ran the changed runtime itself, and is gone")
+}
+
+// trial runs the program of a variant on the remote, without the subject, and tells whether it
+// leaves its mark, and whether that stays though it is removed.
+func (s *scenario) trial(ctx context.Context, v variant) (leaves, stays bool, err error) {
+	content := v.content
+	if fault.On(fault.TamperedLeavesNoMark) {
+		content = []byte("exit 1\n")
+	}
+	_, err = s.machine.Run(ctx, "sh -s", bytes.NewReader(content))
+	if _, exited := errors.AsType[*sshclient.RunError](err); !exited && err != nil { // it fails, as it is no runtime
+		return false, false, err
+	}
+	if leaves, err = s.exists(ctx, v.mark); err != nil || !leaves {
+		return leaves, false, err
+	}
+	if err = s.remove(ctx, v.mark); err == nil {
+		stays, err = s.exists(ctx, v.mark)
+	}
+	return leaves, stays, err
 }
 
 // offer serves a variant, and writes the manifest of its provider.
@@ -186,18 +211,19 @@ func (s *scenario) namesChecksum() cases.Finding {
 
 // unexecuted shows that the changed runtime was not run.
 func (s *scenario) unexecuted() cases.Finding {
+	mark := s.tampered.changed.mark
 	var left bool
 	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
-		left, err = s.exists(ctx, s.tampered.mark)
+		left, err = s.exists(ctx, mark)
 		return err
 	})
 	if err != nil {
 		return cases.Unclear("", err.Error(), nextRemote)
 	}
 	if left {
-		return cases.Broken("", s.tampered.mark+" is there", "what was downloaded is to be verified before it is run, and not after")
+		return cases.Broken("", mark+" is there, which the changed runtime alone leaves", "what was downloaded is to be verified before it is run, and not after")
 	}
-	return cases.Passed("there is no " + s.tampered.mark)
+	return cases.Passed("there is no " + mark)
 }
 
 // noMachine shows that the workspace has no machine.

@@ -41,6 +41,7 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 		{fault.AgentHere, report.Fail, "identity/state"},
 		{fault.MachineBeside, report.Fail, "place"},
 		{fault.RuntimeCopied, report.Inconclusive, "runtime/runs"},
+		{fault.AgentStateElsewhere, report.Pass, ""},
 		{fault.StrangerAsks, report.Inconclusive, "runtime/once"},
 		{fault.RuntimeDownloadedTwice, report.Fail, "runtime/once"},
 		{fault.RemoteDies, report.Inconclusive, "workspace/stop"},
@@ -64,7 +65,7 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 			if c.Verdict != test.verdict || broken != test.check {
 				t.Errorf("expected %s at %q, got %s at %q: %+v", test.verdict, test.check, c.Verdict, broken, c)
 			}
-			if test.fault == "" && (r.Verdict != report.Pass || len(c.Checks) < 30) {
+			if test.check == "" && (r.Verdict != report.Pass || len(c.Checks) < 30) {
 				t.Errorf("expected a run that passes, got %s with %d checks: %v", r.Verdict, len(c.Checks), r.Problems)
 			}
 			if want := fmt.Sprintf("ssh://root@%s", host.Target().Address); r.Head.Remote != want {
@@ -81,6 +82,36 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 	}
 }
 
+// A subject that is a script around a CLI is no agent, and the CLI's file can be named as that. A
+// runtime needs no manifest.
+func TestASubjectWithAnAgentAndARuntimeOfItsOwn(t *testing.T) {
+	host := startHost(t)
+	parity := filepath.Join(labtest.Programs(), "parity")
+	wrapper := filepath.Join(t.TempDir(), "wrapper")
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec "+parity+" devsy \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	runtime := filepath.Join(t.TempDir(), "my-runtime")
+	if err := os.Symlink(filepath.Join(labtest.Programs(), "parity-runtime"), runtime); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args    []string
+		verdict report.Verdict
+	}{
+		"the script": {[]string{"--subject", wrapper}, report.Inconclusive},
+		"the agent":  {[]string{"--subject", wrapper, "--agent", parity, "--external-runtime", runtime}, report.Pass},
+	} {
+		r := visit(t, host, "", test.args...)
+		if r.Verdict != test.verdict {
+			t.Errorf("%s: expected %s, got %s: %s", name, test.verdict, r.Verdict, r.Sentence())
+		}
+		if test.verdict == report.Pass && (r.Head.Agent == nil || r.Head.Agent.Name != "parity" || r.Head.External.Kind != "file" || r.Head.External.Name != "my-runtime") {
+			t.Errorf("the head is %+v, with the agent %+v and the provider %+v", r.Head, r.Head.Agent, r.Head.External)
+		}
+	}
+}
+
 // left is what a run could leave on the machine: files, and processes.
 func left(t *testing.T, host *remote.Machine) string {
 	t.Helper()
@@ -92,7 +123,7 @@ func left(t *testing.T, host *remote.Machine) string {
 }
 
 // visit runs the scenario, with the stand-in for msb, and gives its report.
-func visit(t *testing.T, host *remote.Machine, f fault.Fault) report.Report {
+func visit(t *testing.T, host *remote.Machine, f fault.Fault, more ...string) report.Report {
 	t.Helper()
 	dir, target := t.TempDir(), host.Target()
 	key, known, out := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts"), filepath.Join(dir, "report")
@@ -104,8 +135,8 @@ func visit(t *testing.T, host *remote.Machine, f fault.Fault) report.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(filepath.Join(labtest.Programs(), "parity"), Scenario, "--standin", "--report", out,
-		"--remote", "ssh://root@"+net.JoinHostPort(hostname, port), "--remote-key", key, "--remote-known-hosts", known)
+	c := exec.Command(filepath.Join(labtest.Programs(), "parity"), append([]string{Scenario, "--standin", "--report", out,
+		"--remote", "ssh://root@" + net.JoinHostPort(hostname, port), "--remote-key", key, "--remote-known-hosts", known}, more...)...)
 	c.Env = append(os.Environ(), fault.Env+"="+string(f))
 	said, _ := c.CombinedOutput() // the verdict is in the report
 	r, err := report.Read(out)

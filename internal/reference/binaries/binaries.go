@@ -145,7 +145,7 @@ func (s Store) cached(ctx context.Context, b Binary) (string, error) {
 		return "", fmt.Errorf("the download cache: %w", err)
 	}
 	err := s.Download.fetch(ctx, b.URL, func(body io.Reader) error {
-		return place(body, path, 0o600, b.SHA256, redacted(b.URL))
+		return place(body, path, 0o600, b.SHA256, Redacted(b.URL))
 	})
 	if err != nil {
 		return "", fmt.Errorf("download %s: %w", b.Name, err)

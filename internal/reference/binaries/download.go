@@ -51,6 +51,11 @@ type statusError struct {
 
 func (e *statusError) Error() string { return "expected the answer 200, seen " + e.status }
 
+// passing tells that the server may answer otherwise soon.
+func (e *statusError) passing() bool {
+	return e.code == http.StatusRequestTimeout || e.code == http.StatusTooManyRequests || e.code >= 500
+}
+
 // fetch gives what is at a URL to take, whose error is final, as is most that can go wrong. What may go away by itself is tried again:
 // time-outs and the answers 408, 429 and 5xx. take may be called more than once.
 func (d Download) fetch(ctx context.Context, address string, take func(io.Reader) error) error {
@@ -74,7 +79,7 @@ func (d Download) fetch(ctx context.Context, address string, take func(io.Reader
 		err = fmt.Errorf("%w (after %d attempts)", err, attempts)
 	}
 	if err != nil {
-		return fmt.Errorf("GET %s: %w", redacted(address), err)
+		return fmt.Errorf("GET %s: %w", Redacted(address), err)
 	}
 	return nil
 }
@@ -92,13 +97,33 @@ func (d Download) Get(ctx context.Context, address string) (content []byte, err 
 	return content, err
 }
 
-// redacted is a URL as it may be shown.
-func redacted(address string) string {
-	if u, err := url.Parse(address); err == nil {
-		return u.Redacted()
+// Redacted is a URL as it may be shown: what may be a secret, its user and its query, is left out.
+func Redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "a URL that cannot be read"
 	}
-	return address
+	if u.User != nil {
+		u.User = url.User("xxxxx")
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "xxxxx"
+	}
+	u.Fragment = ""
+	return u.String()
 }
+
+// ErrNetwork is what the error of a download is when the server was not reached, or did not send
+// all of its answer, or said that it cannot answer now: nothing is known of what is at the URL.
+var ErrNetwork = errors.New("the network")
+
+// networkError is such an error, with its own words.
+type networkError struct{ error }
+
+func (e *networkError) Unwrap() error        { return e.error }
+func (e *networkError) Is(target error) bool { return target == ErrNetwork }
+
+var errRedirects = fmt.Errorf("expected at most %d redirects, seen another", maxRedirects)
 
 // retryable marks what is final.
 func retryable(ctx context.Context, err error) error {
@@ -108,7 +133,7 @@ func retryable(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-	case errors.As(err, &status) && (status.code == http.StatusRequestTimeout || status.code == http.StatusTooManyRequests || status.code >= 500),
+	case errors.As(err, &status) && status.passing(),
 		errors.Is(err, errStalled), errors.As(err, &timeout) && timeout.Timeout():
 		return err
 	}
@@ -139,12 +164,16 @@ func (d Download) try(ctx context.Context, address string, take func(io.Reader) 
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
+		var wrapped *url.Error // it says the URL once more, with all that is in it
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
 		return err
 	}
 	request.Header.Set("User-Agent", "parity")
 	client := http.Client{Transport: transport(), CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
-			return fmt.Errorf("expected at most %d redirects, seen another, to %s", maxRedirects, r.URL)
+			return fmt.Errorf("%w, to %s", errRedirects, Redacted(r.URL.String()))
 		}
 		return nil
 	}}
@@ -155,11 +184,17 @@ func (d Download) try(ctx context.Context, address string, take func(io.Reader) 
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return stalled(err, "the request")
+		if err = stalled(err, "the request"); errors.Is(err, errRedirects) {
+			return err
+		}
+		return &networkError{err}
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		err := &statusError{status: response.Status, code: response.StatusCode}
+		seen := &statusError{status: response.Status, code: response.StatusCode}
+		if err = seen; seen.passing() {
+			err = &networkError{seen}
+		}
 		if seconds, convErr := strconv.Atoi(response.Header.Get("Retry-After")); convErr == nil && seconds >= 0 {
 			wait := min(time.Duration(seconds)*time.Second, maxWait)
 			return &delayed{err: err, wait: &backoff.RetryAfterError{Duration: wait}}
@@ -172,9 +207,12 @@ func (d Download) try(ctx context.Context, address string, take func(io.Reader) 
 	case body.read > maxBytes:
 		return fmt.Errorf("expected at most %d bytes, seen more", maxBytes)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the answer ended early: expected %d bytes, seen %d", response.ContentLength, body.read)
+		return &networkError{fmt.Errorf("the answer ended early: expected %d bytes, seen %d", response.ContentLength, body.read)}
 	}
-	return stalled(err, fmt.Sprintf("%d bytes", body.read))
+	if err = stalled(err, fmt.Sprintf("%d bytes", body.read)); err != nil && body.broke {
+		err = &networkError{err}
+	}
+	return err
 }
 
 func transport() *http.Transport {
@@ -187,6 +225,7 @@ func transport() *http.Transport {
 type watched struct {
 	body     io.Reader
 	read     int64
+	broke    bool // a read failed
 	progress func()
 }
 
@@ -196,5 +235,6 @@ func (w *watched) Read(b []byte) (int, error) {
 		w.read += int64(n)
 		w.progress()
 	}
+	w.broke = w.broke || err != nil && !errors.Is(err, io.EOF)
 	return n, err
 }

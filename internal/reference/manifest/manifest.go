@@ -33,6 +33,7 @@ type Agent struct {
 	Driver   string
 	External External
 	Binaries map[string][]Binary // by key, one for each platform
+	Runtime  string              // the key of Binaries that is the runtime; empty: nothing says which of several, see Choose
 }
 
 // External says which of the binaries is the runtime.
@@ -53,8 +54,11 @@ type Binary struct {
 // DefaultPath is where a remote has the agent's executable.
 const DefaultPath = "/tmp/devsy"
 
-// DriverExternal is the driver that is a runtime of its own.
-const DriverExternal = "external"
+// The drivers of a manifest.
+const (
+	DriverExternal = "external" // a runtime of its own, which agent.external names
+	DriverCustom   = "custom"   // commands of the manifest's own, in agent.custom; they call what is in agent.binaries
+)
 
 // text is a scalar as it is written. YAML makes numbers, booleans and dates of what is not quoted, which would change a checksum of
 // nothing but digits, or one with one e among them.
@@ -149,30 +153,56 @@ func (m *Manifest) check() error {
 	if m.Name == "" {
 		return errors.New("name: expected a provider's name, seen none")
 	}
-	if m.Agent.Driver != DriverExternal {
-		return fmt.Errorf("agent.driver: expected %q, the one driver that the reference CLI knows in a manifest; seen %q", DriverExternal, m.Agent.Driver)
+	if m.Agent.Driver != DriverExternal && m.Agent.Driver != DriverCustom {
+		return fmt.Errorf("agent.driver: expected %q or %q, seen %q", DriverExternal, DriverCustom, m.Agent.Driver)
 	}
 	if err := m.checkRemote(); err != nil {
 		return err
 	}
-	key := m.Agent.External.Binary
-	if key == "" {
-		return errors.New("agent.external.binary: expected the key of one of agent.binaries, seen none")
+	if m.Agent.Driver == DriverExternal {
+		return m.setRuntime("agent.external.binary", m.Agent.External.Binary)
 	}
-	if len(m.Agent.Binaries[key]) == 0 {
-		return fmt.Errorf("agent.external.binary: expected a key of agent.binaries, which are %s; seen %q",
-			listed(slices.Sorted(maps.Keys(m.Agent.Binaries))), key)
-	}
-	if !keyForm.MatchString(key) {
-		return fmt.Errorf("agent.external.binary: expected letters, digits and underscores, seen %q", key)
-	}
-	for i := range m.Agent.Binaries[key] {
-		if err := m.Agent.Binaries[key][i].check(); err != nil {
-			return fmt.Errorf("agent.binaries.%s[%d]: %w", key, i, err)
-		}
+	if keys := m.keys(); len(keys) == 1 { // else nothing says which of them it is
+		return m.setRuntime("agent.binaries", keys[0])
 	}
 	return nil
 }
+
+// Choose says which of agent.binaries is the runtime, by its key. A manifest of the driver external
+// says so itself: another key is an error there.
+func (m *Manifest) Choose(key string) error {
+	if m.Agent.Driver == DriverExternal && key != m.Agent.Runtime {
+		return fmt.Errorf("agent.external.binary says that the runtime is %q: expected that one, seen %q", m.Agent.Runtime, key)
+	}
+	return m.setRuntime("the runtime's key", key)
+}
+
+// setRuntime makes a key that of the runtime, once its binaries were checked. What says where the
+// key is from, in the error.
+func (m *Manifest) setRuntime(what, key string) error {
+	if key == "" {
+		return fmt.Errorf("%s: expected the key of one of agent.binaries, seen none", what)
+	}
+	if len(m.Agent.Binaries[key]) == 0 {
+		return fmt.Errorf("%s: expected a key of agent.binaries, which are %s; seen %q", what, listed(m.keys()), key)
+	}
+	if !keyForm.MatchString(key) {
+		return fmt.Errorf("%s: expected letters, digits and underscores, seen %q", what, key)
+	}
+	for i := range m.Agent.Binaries[key] {
+		if err := m.Agent.Binaries[key][i].check(m.Agent.Driver); err != nil {
+			return fmt.Errorf("agent.binaries.%s[%d]: %w", key, i, err)
+		}
+	}
+	m.Agent.Runtime = key
+	return nil
+}
+
+func (m *Manifest) keys() []string { return slices.Sorted(maps.Keys(m.Agent.Binaries)) }
+
+// ErrNoChoice is what the error is of a manifest that has no runtime, or several programs and no
+// word on which of them it is.
+var ErrNoChoice = errors.New("it is not known which of agent.binaries is the runtime")
 
 // checkRemote checks what says how a remote machine is reached.
 func (m *Manifest) checkRemote() error {
@@ -204,7 +234,7 @@ func CheckDownloadURL(what, address string) error {
 	return nil
 }
 
-func (b *Binary) check() error {
+func (b *Binary) check(driver string) error {
 	if b.OS == "" || b.Arch == "" {
 		return fmt.Errorf("expected os and arch, seen %q and %q", b.OS, b.Arch)
 	}
@@ -222,7 +252,7 @@ func (b *Binary) check() error {
 		return fmt.Errorf("name: expected the name of a file, seen %q", b.Name)
 	}
 	if b.SHA256 == "" {
-		return fmt.Errorf("checksum: the driver %q needs the SHA-256 of the file, seen none", DriverExternal)
+		return fmt.Errorf("checksum: the driver %q needs the SHA-256 of the file, seen none", driver)
 	}
 	sum := strings.ToLower(b.SHA256)
 	if !sha256Form.MatchString(sum) {
@@ -232,9 +262,13 @@ func (b *Binary) check() error {
 	return nil
 }
 
-// Runtime gives the key and the binary of the runtime for a platform.
+// Runtime gives the key and the binary of the runtime for a platform. Where nothing says which of
+// several binaries that is, the error is ErrNoChoice.
 func (m *Manifest) Runtime(os, arch string) (key string, b Binary, err error) {
-	key = m.Agent.External.Binary
+	key = m.Agent.Runtime
+	if key == "" {
+		return "", b, fmt.Errorf("agent.driver is %q, and agent.binaries has the keys %s: %w", m.Agent.Driver, listed(m.keys()), ErrNoChoice)
+	}
 	var others []string
 	for _, b := range m.Agent.Binaries[key] {
 		if b.OS == os && b.Arch == arch {

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -104,6 +105,40 @@ func TestChecksumsAreWhatIsWritten(t *testing.T) {
 	}
 }
 
+func TestACustomDriversRuntimeIsItsOnlyProgramOrTheChosenOne(t *testing.T) {
+	one := with(good, "driver: external", "driver: custom", "external: {binary: DEVSY_RUNTIME_DRIVER, ", "custom: {",
+		"    OTHER:\n      - {os: linux, arch: amd64, path: not a url}\n", "")
+	m, err := manifest.Parse([]byte(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, b, err := m.Runtime("linux", "amd64"); key != "DEVSY_RUNTIME_DRIVER" || err != nil || b.SHA256 != good {
+		t.Errorf("got %s, %+v, %v", key, b, err)
+	}
+	if m, err = manifest.Parse([]byte(with(good, "driver: external", "driver: custom"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.Runtime("linux", "amd64"); !errors.Is(err, manifest.ErrNoChoice) || !strings.Contains(err.Error(), "DEVSY_RUNTIME_DRIVER, OTHER") {
+		t.Errorf("expected an error that lists the keys, got %v", err)
+	}
+	if err := m.Choose("NONE"); err == nil || !strings.Contains(err.Error(), `which are DEVSY_RUNTIME_DRIVER, OTHER; seen "NONE"`) {
+		t.Errorf("expected an error that lists the keys, got %v", err)
+	}
+	if err := m.Choose("OTHER"); err == nil || !strings.Contains(err.Error(), "agent.binaries.OTHER[0]: path") {
+		t.Errorf("expected the chosen program to be checked, got %v", err)
+	}
+	if err := m.Choose("DEVSY_RUNTIME_DRIVER"); err != nil {
+		t.Fatal(err)
+	}
+	if key, _, err := m.Runtime("linux", "amd64"); key != "DEVSY_RUNTIME_DRIVER" || err != nil {
+		t.Errorf("got %s, %v", key, err)
+	}
+	_, err = manifest.Parse([]byte(strings.Replace(one, "checksum: "+good, "x: y", 1)))
+	if err == nil || !strings.Contains(err.Error(), `the driver "custom" needs the SHA-256`) {
+		t.Errorf("expected that a checksum is asked for, got %v", err)
+	}
+}
+
 func TestWrongManifests(t *testing.T) {
 	for name, c := range map[string]struct{ source, want string }{
 		"not YAML":          {"name: [", "not a provider.yaml: yaml: "},
@@ -111,7 +146,7 @@ func TestWrongManifests(t *testing.T) {
 		"HTML":              {"<html><body>404</body></html>", "not a provider.yaml: "},
 		"empty":             {"", "name: expected"},
 		"a key twice":       {"name: a\nname: b", "already defined"},
-		"no driver":         {with(good, "driver: external", "x: y"), `agent.driver: expected "external"`},
+		"no driver":         {with(good, "driver: external", "x: y"), `agent.driver: expected "external" or "custom", seen ""`},
 		"another driver":    {with(good, "driver: external", "driver: docker"), `seen "docker"`},
 		"local is yes":      {with(good, "local: false", "local: yes"), `agent.local: expected true or false, seen "yes"`},
 		"no exec.command":   {with(good, "exec: {", "x: {"), "exec.command: agent.local is not true, so expected the shell command that reaches"},

@@ -18,12 +18,15 @@ type Placement struct {
 	AgentURL   string // for a remote machine: agent.downloadURL; empty takes it out
 	RuntimeURL string // the path of the runtime for linux/amd64
 	SHA256     string // its checksum, in hex; empty leaves it
+	Runtime    string // the key of agent.binaries that is the runtime; empty: the manifest says so
 }
 
-// Place gives the same manifest with its provider placed elsewhere. A local one loses exec and agent.downloadURL. All that a Placement does
-// not name stays: unknown keys, order, and comments save those of what is taken out. Anchors and merge keys are written out, as a change
-// behind one would be a change in all places that refer to it, and lines end with a line feed. What it gives was parsed, and says what was
-// asked for.
+// Place gives the same manifest with its provider placed elsewhere. A local one loses
+// agent.downloadURL; its exec stays as it is, as CLIs ask for one in every manifest, and call it
+// for a remote machine alone. All that a Placement does not name stays: unknown keys, order, and
+// comments save those of what is taken out. Anchors and merge keys are written out, as a change
+// behind one would be a change in all places that refer to it, and lines end with a line feed. What
+// it gives was parsed, and says what was asked for.
 func Place(source []byte, p Placement) ([]byte, error) {
 	if p.Local && p.Exec+p.AgentPath+p.AgentURL != "" {
 		return nil, fmt.Errorf("a provider on this machine has no exec.command, agent.path and agent.downloadURL, seen %q, %q and %q",
@@ -116,7 +119,7 @@ func merged(m *yaml.Node) (content []*yaml.Node) {
 // apply makes the changes in the root mapping of a manifest.
 func (p Placement) apply(root *yaml.Node) error {
 	agent := get(root, "agent")
-	runtime, err := runtimeNode(agent)
+	runtime, err := p.runtimeNode(agent)
 	if err != nil {
 		return err
 	}
@@ -134,7 +137,6 @@ func (p Placement) apply(root *yaml.Node) error {
 		setText(agent, "path", p.AgentPath)
 	}
 	if p.Local {
-		remove(root, "exec")
 		return nil
 	}
 	exec := get(root, "exec")
@@ -148,21 +150,34 @@ func (p Placement) apply(root *yaml.Node) error {
 }
 
 // runtimeNode finds the entry of the runtime for linux/amd64.
-func runtimeNode(agent *yaml.Node) (*yaml.Node, error) {
-	key := textOf(get(agent, "external"), "binary")
-	if list := get(get(agent, "binaries"), key); list != nil {
+func (p Placement) runtimeNode(agent *yaml.Node) (*yaml.Node, error) {
+	binaries := get(agent, "binaries")
+	key, where := p.Runtime, "the runtime's key"
+	switch {
+	case key != "":
+	case textOf(agent, "driver") != DriverCustom:
+		key, where = textOf(get(agent, "external"), "binary"), "the key in agent.external.binary"
+	case binaries != nil && binaries.Kind == yaml.MappingNode && len(binaries.Content) == 2:
+		key = binaries.Content[0].Value
+	default:
+		return nil, ErrNoChoice
+	}
+	if list := get(binaries, key); list != nil {
 		for _, entry := range list.Content {
 			if textOf(entry, "os") == "linux" && textOf(entry, "arch") == "amd64" {
 				return entry, nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("agent.binaries: expected an entry for linux/amd64 below %q, the key in agent.external.binary; seen none", key)
+	return nil, fmt.Errorf("agent.binaries: expected an entry for linux/amd64 below %q, %s; seen none", key, where)
 }
 
 // verify checks that a manifest is one and says what was asked for.
 func (p Placement) verify(placed []byte) error {
 	m, err := Parse(placed)
+	if err == nil && p.Runtime != "" {
+		err = m.Choose(p.Runtime)
+	}
 	if err != nil {
 		return err
 	}

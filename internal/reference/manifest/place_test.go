@@ -15,7 +15,7 @@ const other = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 
 // The manifest of the reference provider, as internal/run writes it.
 const reference = `name: parity-reference
-version: v1
+version: v1.0.0
 description: MicroSandbox machines by parity-runtime, the reference external runtime
 options:
   MICROSANDBOX_MEMORY: {description: "memory of a machine in MiB"}
@@ -64,8 +64,14 @@ exec:
 	if placed != want {
 		t.Errorf("expected\n%s\ngot\n%s", want, placed)
 	}
-	// And back: what a remote one needs is gone, a path of the agent is left.
-	back := strings.Replace(place(t, placed, local), "  path: \"/opt/x\"\n", "", 1)
+	// And back: what says where a remote one gets its agent is gone; its path, and exec, which CLIs
+	// ask for in every manifest, are left.
+	exec := want[strings.Index(want, "exec:\n"):]
+	back := place(t, placed, local)
+	if !strings.HasSuffix(back, exec) {
+		t.Errorf("expected the exec of the manifest at the end of\n%s", back)
+	}
+	back = strings.Replace(strings.TrimSuffix(back, exec), "  path: \"/opt/x\"\n", "", 1)
 	if want := strings.NewReplacer("http://127.0.0.1/parity-runtime", local.RuntimeURL, good, remote.SHA256).Replace(reference); back != want {
 		t.Errorf("expected\n%s\ngot\n%s", want, back)
 	}
@@ -127,12 +133,13 @@ func TestPlaceKeepsCommentsOrderAndUnknownKeys(t *testing.T) {
 					t.Errorf("expected\n%s\ngot\n%s", want, got)
 				}
 				got := place(t, source, local)
-				for _, lost := range []string{"downloadURL", "exec", "command", "\r"} {
+				for _, lost := range []string{"downloadURL", "\r"} {
 					if strings.Contains(got, lost) {
 						t.Errorf("expected no %q in\n%s", lost, got)
 					}
 				}
-				for _, kept := range []string{"# The head.\n", "# a name\n", "# where it runs\n  local: true # not here\n", "# the place\n", "zebra: \"left\"\n", "extra: yes\n"} {
+				for _, kept := range []string{"# The head.\n", "# a name\n", "# where it runs\n  local: true # not here\n", "# the place\n", "zebra: \"left\"\n", "extra: yes\n",
+					"exec:\n  command: old # the way\n  other: kept\n"} {
 					if !strings.Contains(got, kept) {
 						t.Errorf("expected %q in\n%s", kept, got)
 					}
@@ -178,11 +185,50 @@ exec: *way
 	if err := yaml.Unmarshal([]byte(place(t, text, local)), &got); err != nil {
 		t.Fatal(err)
 	}
-	if _, there := got["agent"].(map[string]any)["downloadURL"]; there || got["exec"] != nil {
-		t.Errorf("expected that what was merged is removed too, got %v", got)
+	if _, there := got["agent"].(map[string]any)["downloadURL"]; there || !reflect.DeepEqual(got["exec"], map[string]any{"command": "old"}) {
+		t.Errorf("expected that what was merged is removed too, and exec is left, got %v", got)
 	}
 	if url := got["shared"].(map[string]any)["downloadURL"]; url != "http://s.test/" {
 		t.Errorf("expected the shared mapping as it was, got %v", url)
+	}
+}
+
+const custom = `name: mine
+agent:
+  local: true
+  driver: custom
+  custom: {runDevContainer: "${RUNTIME} run", kept: as it is}
+  binaries:
+    RUNTIME: [{os: linux, arch: amd64, path: "http://a.test/r", checksum: "` + good + `"}]
+exec: {command: "${COMMAND}"}
+`
+
+// A custom driver has its only program placed, or that which is chosen of several.
+func TestPlaceACustomDriver(t *testing.T) {
+	want := strings.Replace(custom, "http://a.test/r", local.RuntimeURL, 1)
+	if got := place(t, custom, local); got != want {
+		t.Errorf("expected\n%s\ngot\n%s", want, got)
+	}
+	entry := "    HELPER: [{os: linux, arch: amd64, path: \"http://a.test/h\", checksum: \"" + other + "\"}]\n"
+	p := local
+	if placed, err := manifest.Place([]byte(strings.Replace(custom, "exec:", entry+"exec:", 1)), p); err == nil {
+		t.Errorf("expected an error that nothing says which of two programs it is, got\n%s", placed)
+	}
+	p.Runtime = "RUNTIME"
+	two, want := strings.Replace(custom, "exec:", entry+"exec:", 1), strings.Replace(want, "exec:", entry+"exec:", 1)
+	if got := place(t, two, p); got != want {
+		t.Errorf("expected\n%s\ngot\n%s", want, got)
+	}
+	p.Runtime, p.Local, p.Exec = "HELPER", false, "ssh host"
+	m, err := manifest.Parse([]byte(place(t, two, p)))
+	if err == nil {
+		err = m.Choose("HELPER")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, b, err := m.Runtime("linux", "amd64"); err != nil || key != "HELPER" || b.URL != p.RuntimeURL || m.Exec != "ssh host" {
+		t.Errorf("got %s, %+v, %v, %q", key, b, err, m.Exec)
 	}
 }
 
@@ -205,6 +251,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"no agent":           {"name: x", local, `expected an entry for linux/amd64 below ""`},
 		"another platform":   {strings.Replace(reference, "amd64", "arm64", 1), local, `expected an entry for linux/amd64 below "DEVSY_RUNTIME_DRIVER"`},
 		"no manifest":        {strings.Replace(reference, "driver: external", "driver: docker", 1), local, "the placed manifest: agent.driver"},
+		"a driver's other":   {reference, manifest.Placement{Local: true, RuntimeURL: local.RuntimeURL, Runtime: "X"}, `below "X"`},
 		"no URL":             {reference, manifest.Placement{Local: true}, "the placed manifest: agent.binaries.DEVSY_RUNTIME_DRIVER[0]: path"},
 		"no checksum":        {reference, manifest.Placement{Local: true, RuntimeURL: local.RuntimeURL, SHA256: "abc"}, "checksum: expected a SHA-256"},
 		"no command":         {reference, manifest.Placement{RuntimeURL: local.RuntimeURL}, "the placed manifest: exec.command"},
