@@ -17,6 +17,9 @@ import (
 // CLIs are the workspace CLIs that a manifest can be made for.
 var CLIs = []string{"devpod", "devsy"}
 
+// Version is that of the manifests.
+const Version = "v1.0.0"
+
 // BinaryKey is the key of agent.binaries, and the variable, that has the driver's program where the CLI
 // downloads it.
 const BinaryKey = "PARITY_DRIVER"
@@ -65,10 +68,10 @@ func (m Manifest) YAML() ([]byte, error) {
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
 	err := enc.Encode(map[string]any{
-		"name": "parity-" + m.CLI, "version": "v0.1.0", "description": "MicroSandbox machines by `parity driver`",
+		"name": "parity-" + m.CLI, "version": Version, "description": "MicroSandbox machines by `parity driver`",
 		"options": options, "agent": agent,
 		// The CLI requires it of each provider, and runs it where the provider is: here.
-		"exec": map[string]any{"command": []string{"sh", "-c", `eval "${COMMAND}"`}},
+		"exec": map[string]any{"command": `sh -c "${COMMAND}"`},
 	})
 	return b.Bytes(), errors.Join(err, enc.Close())
 }

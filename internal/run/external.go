@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/customdriver"
 	"dagger/parity/internal/reference/binaries"
 	"dagger/parity/internal/reference/manifest"
 	"dagger/parity/internal/report"
@@ -57,7 +58,10 @@ const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 // URL of a provider.yaml), one around a runtime that was given, else the reference one, whose
 // runtime is at a path. It gives the provider and what the report says of it. What it makes is in
 // the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
-func findExternal(ctx context.Context, o ToolOptions, reference string) (cases.External, report.External, error) {
+//
+// custom, if it is not empty, is the CLI for which the adapter wants `parity driver`, of the program at
+// self, in place of the reference one.
+func findExternal(ctx context.Context, o ToolOptions, reference, custom, self string) (cases.External, report.External, error) {
 	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
 	switch {
 	case o.ExternalSource != "":
@@ -76,6 +80,10 @@ func findExternal(ctx context.Context, o ToolOptions, reference string) (cases.E
 		}
 		return e, head, err
 	}
+	if custom != "" {
+		head, err := customExternal(&e, custom, self)
+		return e, head, err
+	}
 	e.Runtime = reference
 	sum, err := checkProgram(reference)
 	if err != nil {
@@ -83,6 +91,21 @@ func findExternal(ctx context.Context, o ToolOptions, reference string) (cases.E
 	}
 	head := report.External{Kind: "reference", Name: runtimeName, Version: referenceVersion, SHA256: sum}
 	return e, head, os.WriteFile(e.Manifest, madeManifest(referenceName, runtimeName, sum), 0o644)
+}
+
+// customExternal makes the manifest of `parity driver` as an external provider of a CLI.
+func customExternal(e *cases.External, cli, self string) (report.External, error) {
+	sum, err := HashFile(self)
+	if err != nil {
+		return report.External{}, err
+	}
+	e.Runtime = self
+	text, err := customdriver.Manifest{CLI: cli, URL: placeholderURL + "parity", SHA256: sum}.YAML()
+	if err != nil {
+		return report.External{}, fmt.Errorf("%w --adapter: external: %w", ErrOption, err)
+	}
+	head := report.External{Kind: "reference", Name: "parity driver for " + cli, Version: customdriver.Version, SHA256: sum}
+	return head, os.WriteFile(e.Manifest, text, 0o644)
 }
 
 // shown is a source of a manifest as it may be shown.

@@ -37,7 +37,8 @@ type Tools struct {
 	Served       *report.Agent    // what remote-agent serves as the agent; nil if that is the subject itself
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
-	used []usedProgram // those that the run stands on, as they were when it began
+	custom string        // the CLI whose external provider is `parity driver`, as the adapter has it
+	used   []usedProgram // those that the run stands on, as they were when it began
 }
 
 // usedProgram is a program and the SHA-256 that it had when it was looked at.
@@ -176,7 +177,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if o.External {
-		e, head, err := findExternal(ctx, o, beside(self, runtimeName))
+		e, head, err := findExternal(ctx, o, beside(self, runtimeName), t.custom, t.Self)
 		if err != nil {
 			return t, err
 		}
@@ -215,7 +216,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 		return fmt.Errorf("--adapter: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	t.Cases.Adapter, t.Cases.AgentName = string(text), a.Agent
+	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver
 	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
 	for _, d := range a.Deviations() {
 		t.Subject.Adapter.Deviations = append(t.Subject.Adapter.Deviations, d.Text)
