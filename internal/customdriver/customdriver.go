@@ -114,18 +114,43 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 	if err := d.keep(labels); err != nil {
 		return err
 	}
-	_, err = d.driver.Run(ctx, d.workspace, driver.RunOptions{Image: o.Image, User: o.User, Environment: o.Env})
+	options := driver.RunOptions{Image: o.Image, User: o.User, Environment: o.Env}
+	_, err = d.driver.Run(ctx, d.workspace, options)
+	if errors.Is(err, driver.ErrExists) {
+		if err = d.replaceable(ctx, err); err == nil {
+			_, err = d.driver.Run(ctx, d.workspace, options)
+		}
+	}
 	if err != nil && !errors.Is(err, driver.ErrExists) {
 		err = errors.Join(err, d.forget())
 	}
 	return err
 }
 
+// replaceable removes a machine that is to be made anew, and returns nil: a CLI that recreates a workspace
+// stops its machine, and then runs another one. A machine that runs is not touched: exists is returned.
+func (d *Driver) replaceable(ctx context.Context, exists error) error {
+	m, found, err := d.driver.Find(ctx, d.workspace)
+	switch {
+	case err != nil:
+		return err
+	case found && m.Running:
+		return exists
+	}
+	return d.driver.Delete(ctx, d.workspace)
+}
+
 // Start starts the workspace's machine.
 func (d *Driver) Start(ctx context.Context) error { return d.driver.Start(ctx, d.workspace) }
 
-// Stop stops it.
-func (d *Driver) Stop(ctx context.Context) error { return d.driver.Stop(ctx, d.workspace) }
+// Stop stops it. That there is none is no error: a CLI that recreates a workspace stops it first, whether
+// there is a machine or not.
+func (d *Driver) Stop(ctx context.Context) error {
+	if err := d.driver.Stop(ctx, d.workspace); !errors.Is(err, driver.ErrNotFound) {
+		return err
+	}
+	return nil
+}
 
 // Delete removes it. That there is none is no error.
 func (d *Driver) Delete(ctx context.Context) error {

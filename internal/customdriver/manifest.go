@@ -56,7 +56,7 @@ func (m Manifest) YAML() ([]byte, error) {
 		"custom": map[string]any{
 			"targetArchitecture": command("arch"), "findDevContainer": command("find"), "runDevContainer": command("run"),
 			"startDevContainer": command("start"), "stopDevContainer": command("stop"), "deleteDevContainer": command("delete"),
-			"commandDevContainer": command("exec"), "canReprovision": "true",
+			"commandDevContainer": command("exec"),
 		},
 	}
 	if m.URL != "" {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"debug/elf"
@@ -37,8 +38,9 @@ type Tools struct {
 	Served       *report.Agent    // what remote-agent serves as the agent; nil if that is the subject itself
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
-	custom string        // the CLI whose external provider is `parity driver`, as the adapter has it
-	used   []usedProgram // those that the run stands on, as they were when it began
+	patience float64       // of the adapter, by which deadlines are multiplied
+	custom   string        // the CLI whose external provider is `parity driver`, as the adapter has it
+	used     []usedProgram // those that the run stands on, as they were when it began
 }
 
 // usedProgram is a program and the SHA-256 that it had when it was looked at.
@@ -217,6 +219,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 	}
 	sum := sha256.Sum256(text)
 	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver
+	t.patience = a.Patience
 	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
 	for _, d := range a.Deviations() {
 		t.Subject.Adapter.Deviations = append(t.Subject.Adapter.Deviations, d.Text)
@@ -285,7 +288,8 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 // step gives the command of a step that runs the cases. It writes the step's setup to a file in folder, which exists.
 func (t Tools) step(folder, runID string, patience float64, cases []string) (argv []string, err error) {
 	setup := step.Setup{RunID: runID, Cases: cases, Tools: t.Cases}
-	setup.Patience = patience
+	// A step takes 0 for 1.
+	setup.Patience = cmp.Or(patience, 1) * cmp.Or(t.patience, 1)
 	file, err := os.CreateTemp(folder, "setup-*.json")
 	if err != nil {
 		return nil, err
