@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -79,14 +80,16 @@ type Sandbox struct {
 
 // Command is one command of the CLI.
 type Command struct {
-	Run     []Arg             // the arguments after the program; empty if the CLI has no such command
-	Missing *Ending           // of status, delete and provider-delete: there is no such thing; nil: never
-	Failed  *Ending           // of up: it failed and says why; nil means any exit code but 0
-	Exit    *Value            // of ssh: where the guest command's exit code is; nil: it is the CLI's own
-	Last    bool              // only the last line of standard output counts
-	Entries *Entries          // of list: where the entries are; nil: standard output is a JSON array
-	Result  map[string]Value  // by field
-	States  map[string]string // of status: the CLI's word for a state to Parity's; empty: they are the same
+	Run     []Arg            // the arguments after the program; empty if the CLI has no such command
+	Missing *Ending          // of status, delete and provider-delete: there is no such thing; nil: never
+	Failed  *Ending          // of up: it failed and says why; nil means any exit code but 0
+	Exit    *Value           // of ssh: where the guest command's exit code is; nil: it is the CLI's own
+	Last    bool             // only the last line of standard output counts
+	Entries *Entries         // of list: where the entries are; nil: standard output is a JSON array
+	Result  map[string]Value // by field
+
+	States   map[string]string // of status: the CLI's word for a state to Parity's; empty: they are the same
+	Outcomes map[string]string // of up: likewise for the outcome
 }
 
 // Ending is a way in which a command ends.
@@ -142,20 +145,17 @@ func errorAt(n *yaml.Node, format string, args ...any) error {
 
 // Parse reads an adapter and checks the whole of it. An error that is about a place is an *Error.
 func Parse(text []byte) (*Adapter, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("not YAML: %w", err) // the library names the line
+	root, err := document(text)
+	if err != nil {
+		return nil, err
 	}
-	if len(doc.Content) == 0 {
-		return nil, &Error{1, 1, "the file is empty; docs/adapters.md has an example"}
-	}
-	root := doc.Content[0]
 	a := &Adapter{Patience: 1, Commands: map[Verb]Command{}}
 	var schema string
-	err := fields(root, map[string]target{
+	var sandbox *yaml.Node
+	err = fields(root, map[string]target{
 		"adapter": textTo(&schema), "name": textTo(&a.Name), "about": textTo(&a.About),
 		"environment": a.environment, "builtin": a.Builtin.parse, "external": a.External.parse,
-		"sandbox": a.Sandbox.parse, "deny": textsTo(&a.Deny), "agent": textTo(&a.Agent),
+		"sandbox": func(n *yaml.Node) error { sandbox = n; return a.Sandbox.parse(n) }, "deny": textsTo(&a.Deny), "agent": textTo(&a.Agent),
 		"patience": a.patience, "commands": a.commands,
 	})
 	switch {
@@ -172,6 +172,9 @@ func Parse(text []byte) (*Adapter, error) {
 		if _, ok := a.Commands[v.verb]; !ok {
 			return nil, errorAt(root, "commands: expected %s; give `run: []` if the CLI has no such command", v.verb)
 		}
+	}
+	if _, shown := a.Commands[List].Result[UID]; !shown && a.Sandbox.names(UID) && a.Commands[List].Entries.lines().group(UID) < 0 {
+		return nil, errorAt(sandbox, "sandbox: it names {uid}, and commands.list has no uid in its result")
 	}
 	a.Agent = cmp.Or(a.Agent, a.Name+"-linux-amd64")
 	return a, nil
@@ -196,11 +199,13 @@ func (a *Adapter) environment(n *yaml.Node) error {
 	return nil
 }
 
-// owned are the variables by which a case keeps itself apart from the machine and from other cases.
-var owned = []string{"PATH", "HOME", "MSB_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"}
+// owned are the variables by which a case keeps itself apart from the machine and from other cases,
+// and those that lead to what it makes.
+var owned = []string{"PATH", "HOME", "TMPDIR", "MSB_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
+	"XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "SSL_CERT_FILE", "PARITY_FAULT"}
 
 func (a *Adapter) patience(n *yaml.Node) error {
-	if err := n.Decode(&a.Patience); err != nil || a.Patience <= 0 {
+	if err := n.Decode(&a.Patience); err != nil || !(a.Patience > 0) || math.IsInf(a.Patience, 0) {
 		return errorAt(n, "patience: expected a number above 0, by which deadlines are multiplied; seen %q", n.Value)
 	}
 	return nil
@@ -229,7 +234,18 @@ func (s *Sandbox) parse(n *yaml.Node) error {
 	if (kind == kindText) != (len(s.Run) == 0) {
 		return errorAt(n, "expected {text: TEMPLATE}, or run with one of json and stdout")
 	}
-	return s.check(n, "id", "uid")
+	if err := s.check(n, ID, UID); err != nil {
+		return err
+	}
+	if !s.names(ID) && !s.names(UID) {
+		return errorAt(n, "expected {uid} or {id} in it: each workspace has a sandbox of its own")
+	}
+	return nil
+}
+
+// names tells whether a placeholder is in what leads to the name.
+func (s *Sandbox) names(word string) bool {
+	return named(append([]Arg{{Text: s.Text}}, s.Run...), word)
 }
 
 // verbs are the commands, with what their templates and results may name.
@@ -238,17 +254,18 @@ var verbs = []struct {
 	allowed allowed
 	results []string
 	needs   []string // of the results
+	must    []string // of the placeholders
 }{
-	{ProviderAdd, allowed{words: []string{"source", "name"}, each: []string{"option"}}, nil, nil},
-	{ProviderDelete, allowed{words: []string{"name"}}, nil, nil},
+	{ProviderAdd, allowed{words: []string{"source", "name"}, each: []string{"option"}}, nil, nil, []string{"source", "name"}},
+	{ProviderDelete, allowed{words: []string{"name"}}, nil, nil, []string{"name"}},
 	{Up, allowed{words: []string{"id", "provider", "dir", "devcontainer"}, when: []string{"recreate", "devcontainer"}, each: []string{"option"}},
-		[]string{Outcome, Message, Container, User, Folder}, []string{User}},
-	{Stop, allowed{words: []string{"id"}}, nil, nil},
-	{Status, allowed{words: []string{"id"}}, []string{ID, Context, Provider, State}, []string{State}},
-	{List, allowed{}, []string{ID, UID, Provider}, []string{ID}},
-	{Delete, allowed{words: []string{"id"}, when: []string{"force"}}, nil, nil},
-	{SSH, allowed{words: []string{"id", "command"}}, nil, nil},
-	{Stdio, allowed{words: []string{"id"}}, nil, nil},
+		[]string{Outcome, Message, Container, User, Folder}, []string{User}, []string{"dir"}},
+	{Stop, allowed{words: []string{"id"}}, nil, nil, []string{"id"}},
+	{Status, allowed{words: []string{"id"}}, []string{ID, Context, Provider, State}, []string{State}, []string{"id"}},
+	{List, allowed{}, []string{ID, UID, Provider}, []string{ID}, nil},
+	{Delete, allowed{words: []string{"id"}, when: []string{"force"}}, nil, nil, []string{"id"}},
+	{SSH, allowed{words: []string{"id", "command"}}, nil, nil, []string{"id", "command"}},
+	{Stdio, allowed{words: []string{"id"}}, nil, nil, []string{"id"}},
 }
 
 func (a *Adapter) commands(n *yaml.Node) error {
@@ -257,6 +274,11 @@ func (a *Adapter) commands(n *yaml.Node) error {
 		of[string(v.verb)] = func(n *yaml.Node) error {
 			c, err := parseCommand(n, v.verb, v.allowed, v.results, v.needs)
 			a.Commands[v.verb] = c
+			for _, word := range v.must {
+				if err == nil && len(c.Run) > 0 && !named(c.Run, word) {
+					err = errorAt(n, "run: expected {%s} among the arguments of %s, seen none", word, v.verb)
+				}
+			}
 			return err
 		}
 	}
@@ -304,8 +326,11 @@ func parseCommand(n *yaml.Node, verb Verb, a allowed, results, needs []string) (
 			return err
 		}
 	}
-	if verb == Status {
-		of["states"] = textsTo(&c.States)
+	switch verb {
+	case Status:
+		of["states"] = wordsTo(&c.States, "Running", "Stopped")
+	case Up:
+		of["outcomes"] = wordsTo(&c.Outcomes, "success", "error")
 	}
 	if err := fields(n, of); err != nil {
 		return c, err
@@ -343,7 +368,7 @@ func (e *Ending) parse(n *yaml.Node) error {
 			}
 			return nil
 		},
-		"stderr": patternTo(&e.Stderr, 0), "stdout": patternTo(&e.Stdout, 0),
+		"stderr": plainPatternTo(&e.Stderr), "stdout": plainPatternTo(&e.Stdout),
 	})
 	if err == nil && len(e.Exit) == 0 {
 		err = errorAt(n, "exit: expected the exit code, seen none")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Deviation is a place where an adapter reads a result that the CLI does not say as the contract has
@@ -35,16 +36,21 @@ func (a *Adapter) Deviations() (list []Deviation) {
 			add("exit", "the exit code of the command in the guest is read from %s", c.Exit.where())
 		}
 		if m := c.Missing; m != nil {
+			failed := a.failing(m.Exit)
 			switch {
 			case m.Stderr != nil || m.Stdout != nil:
 				add("missing", "that there is no such thing is read from a text")
 			case slices.Contains(m.Exit, 1):
 				add("missing", "exit code 1, which stands for any failure, is read as: there is no such thing")
+			case failed != 0:
+				add("missing", "exit code %d, with which up fails too, is read as: there is no such thing", failed)
 			}
 		}
 		if v.verb == Up {
 			a.deviationsOfUp(c, add)
+			several(c.Outcomes, func(to, words string) { add(Outcome, "%s are all read as %s", words, to) })
 		}
+		several(c.States, func(to, words string) { add(State, "%s are all read as %s", words, to) })
 		if c.Entries.lines() != nil {
 			add("entries", "the entries are read from lines of text")
 		}
@@ -53,8 +59,40 @@ func (a *Adapter) Deviations() (list []Deviation) {
 				add(name, "%s is read from %s", name, value.where())
 			}
 		}
+		for _, name := range v.results {
+			_, read := c.Result[name]
+			// That of up's outcome and message is said above, and a folder may be empty.
+			if name != Outcome && name != Message && name != Folder && !read && c.Entries.lines().group(name) < 0 {
+				add(name, "the CLI does not say the %s", name)
+			}
+		}
 	}
 	return list
+}
+
+// failing returns the first of the exit codes with which up fails too; 0 if there is none.
+func (a *Adapter) failing(codes []int) int {
+	if failed := a.Commands[Up].Failed; failed != nil {
+		for _, code := range codes {
+			if slices.Contains(failed.Exit, code) {
+				return code
+			}
+		}
+	}
+	return 0
+}
+
+// several tells of each word of Parity's for which the CLI has more than one.
+func several(words map[string]string, tell func(to, words string)) {
+	by := map[string][]string{}
+	for _, word := range slices.Sorted(maps.Keys(words)) {
+		by[words[word]] = append(by[words[word]], word)
+	}
+	for _, to := range slices.Sorted(maps.Keys(by)) {
+		if len(by[to]) > 1 {
+			tell(to, strings.Join(by[to], ", "))
+		}
+	}
 }
 
 func (a *Adapter) deviationsOfUp(c Command, add func(field, format string, args ...any)) {

@@ -1,6 +1,10 @@
 package adapter
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -9,15 +13,60 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// document reads the one YAML document of a file. In what it returns, what an alias stands for is in
+// its place, with the line and the column that it has where it is written.
+func document(text []byte) (*yaml.Node, error) {
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	err := d.Decode(&doc)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("not YAML: %w", err) // the library names the line
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+		return nil, &Error{1, 1, "the file is empty; docs/adapters.md has an example"}
+	}
+	switch err := d.Decode(&more); {
+	case err == nil:
+		return nil, errorAt(&more, "expected one YAML document, seen another one here")
+	case !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("not YAML: %w", err)
+	}
+	left := nodeLimit
+	return writtenOut(doc.Content[0], map[*yaml.Node]bool{}, &left)
+}
+
+// nodeLimit bounds what aliases make of a file. The largest adapter has some hundred nodes.
+const nodeLimit = 20000
+
+// writtenOut returns a copy of a node without aliases. around are the nodes that it is in.
+func writtenOut(n *yaml.Node, around map[*yaml.Node]bool, left *int) (*yaml.Node, error) {
+	at := n
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if *left--; around[n] || *left < 0 {
+		return nil, errorAt(at, "the alias stands for what it is in, or for too much")
+	}
+	around[n] = true
+	defer delete(around, n)
+	c := *n
+	c.Content = nil
+	for _, one := range n.Content {
+		child, err := writtenOut(one, around, left)
+		if err != nil {
+			return nil, err
+		}
+		c.Content = append(c.Content, child)
+	}
+	return &c, nil
+}
+
 // target takes the value of a key.
 type target func(*yaml.Node) error
 
 // fields hands each value of a mapping to its key's target. A key that has none, or that is there
 // twice, is an error.
 func fields(n *yaml.Node, of map[string]target) error {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
 	if n.Kind != yaml.MappingNode {
 		return errorAt(n, "expected a mapping with %s", list(of))
 	}
@@ -32,9 +81,6 @@ func fields(n *yaml.Node, of map[string]target) error {
 			return errorAt(key, "the key %q is there twice", key.Value)
 		}
 		seen[key.Value] = true
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
 		if err := to(value); err != nil {
 			return err
 		}
@@ -69,7 +115,26 @@ func textsTo(into *map[string]string) target {
 			if err := textTo(&value)(n.Content[i+1]); err != nil {
 				return err
 			}
-			(*into)[n.Content[i].Value] = value
+			name := n.Content[i].Value
+			if _, there := (*into)[name]; there {
+				return errorAt(n.Content[i], "the key %q is there twice", name)
+			}
+			(*into)[name] = value
+		}
+		return nil
+	}
+}
+
+// wordsTo takes a mapping of the CLI's words to these words of Parity's.
+func wordsTo(into *map[string]string, words ...string) target {
+	return func(n *yaml.Node) error {
+		if err := textsTo(into)(n); err != nil {
+			return err
+		}
+		for i := 1; i < len(n.Content); i += 2 {
+			if !slices.Contains(words, n.Content[i].Value) {
+				return errorAt(n.Content[i], "expected one of %s, for the CLI's word %q; seen %q", strings.Join(words, ", "), n.Content[i-1].Value, n.Content[i].Value)
+			}
 		}
 		return nil
 	}
@@ -79,6 +144,34 @@ func textsTo(into *map[string]string) target {
 type Pattern struct{ *regexp.Regexp }
 
 func (p *Pattern) matches(text []byte) bool { return p == nil || p.Match(text) }
+
+// group returns the index of a group by its name; -1 if there is none.
+func (p *Pattern) group(name string) int {
+	if p == nil {
+		return -1
+	}
+	return p.SubexpIndex(name)
+}
+
+// plainPatternTo takes a regular expression with any number of groups, and without placeholders.
+func plainPatternTo(into **Pattern) target {
+	return func(n *yaml.Node) error {
+		if err := patternTo(into, 0)(n); err != nil {
+			return err
+		}
+		return checkPattern(n)
+	}
+}
+
+// escaped are the braces in a regular expression that are none of a placeholder's.
+var escaped = regexp.MustCompile(`\\[xpP]\{[^}]*\}`)
+
+// checkPattern checks that a regular expression names only these placeholders.
+func checkPattern(n *yaml.Node, words ...string) error {
+	plain := *n
+	plain.Value = escaped.ReplaceAllString(n.Value, "")
+	return checkTemplate(&plain, words...)
+}
 
 // patternTo takes a regular expression with so many groups; with 0, any number.
 func patternTo(into **Pattern, groups int) target {
@@ -130,7 +223,9 @@ func parseArgs(n *yaml.Node, a allowed) (args []Arg, err error) {
 
 func parseArg(n *yaml.Node, a allowed) (arg Arg, err error) {
 	if n.Kind == yaml.ScalarNode {
-		arg.Text = n.Value
+		if err := textTo(&arg.Text)(n); err != nil {
+			return arg, err // nothing after the dash
+		}
 		return arg, checkTemplate(n, a.words...)
 	}
 	// Whatever is in run may name what each goes through, wherever each stands in the mapping.
@@ -191,6 +286,13 @@ func Fill(template string, values map[string]string) string {
 	})
 }
 
+// named tells whether a placeholder is in arguments.
+func named(args []Arg, word string) bool {
+	return slices.ContainsFunc(args, func(a Arg) bool {
+		return strings.Contains(a.Text, "{"+word+"}") || named(a.Run, word)
+	})
+}
+
 // Args returns the arguments of a command: values fills its placeholders and says by names in it
 // which conditions hold (a value that is not empty), lists has the values of each.
 func Args(args []Arg, values map[string]string, lists map[string][]string) (argv []string) {
@@ -199,9 +301,7 @@ func Args(args []Arg, values map[string]string, lists map[string][]string) (argv
 		case a.Each != "":
 			for _, one := range lists[a.Each] {
 				inner := map[string]string{}
-				for k, v := range values {
-					inner[k] = v
-				}
+				maps.Copy(inner, values)
 				inner[a.Each] = one
 				argv = append(argv, Args(a.Run, inner, lists)...)
 			}

@@ -3,7 +3,9 @@ package adapter
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strconv"
@@ -14,7 +16,7 @@ import (
 
 // Value says where a result is. Exactly one of JSON, Stdout, Stderr, File and Text is set.
 type Value struct {
-	JSON    string   // a path of keys with dots between, in the JSON on standard output
+	JSON    string   // a path of keys and indexes with dots between, in the JSON on standard output
 	Stdout  *Pattern // its group, on standard output
 	Stderr  *Pattern // its group, on standard error
 	File    string   // the template of a file's name, with Pattern
@@ -60,10 +62,15 @@ func (v *Value) check(n *yaml.Node, words ...string) error {
 		return errorAt(n, "file and pattern go together")
 	}
 	for i := 1; i < len(n.Content); i += 2 {
-		if name := n.Content[i-1].Value; name == kindFile || name == kindText {
-			if err := checkTemplate(n.Content[i], words...); err != nil {
-				return err
-			}
+		check := func(*yaml.Node, ...string) error { return nil }
+		switch n.Content[i-1].Value {
+		case kindFile, kindText:
+			check = checkTemplate
+		case kindStdout, kindStderr, "pattern":
+			check = checkPattern
+		}
+		if err := check(n.Content[i], words...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -107,35 +114,52 @@ type Output struct {
 // Read returns a value. That it is not there is no error: it is empty then. An error says that
 // standard output is not the JSON that was expected, or that a file could not be read.
 func (v Value) Read(o Output) (string, error) {
-	group := func(p *Pattern, text []byte) string {
-		if m := p.FindSubmatch(text); m != nil {
-			return string(m[1])
-		}
-		return ""
-	}
 	switch v.kind() {
 	case kindJSON:
-		var doc any
-		if err := json.Unmarshal(o.Stdout, &doc); err != nil {
-			return "", fmt.Errorf("standard output is not one JSON document: %w", err)
+		doc, err := decode(o.Stdout)
+		if err != nil {
+			return "", err
 		}
-		return lookUp(doc, v.JSON), nil
+		return text(lookUp(doc, v.JSON)), nil
 	case kindStdout:
-		return group(v.Stdout, o.Stdout), nil
+		return v.Stdout.first(o.Stdout, o.Values)
 	case kindStderr:
-		return group(v.Stderr, o.Stderr), nil
+		return v.Stderr.first(o.Stderr, o.Values)
 	case kindFile:
 		text, err := os.ReadFile(Fill(v.File, o.Values))
 		if err != nil {
 			return "", err
 		}
-		filled, err := fillPattern(v.Pattern, o.Values)
-		if err != nil {
-			return "", err
-		}
-		return group(filled, text), nil
+		return v.Pattern.first(text, o.Values)
 	}
 	return Fill(v.Text, o.Values), nil
+}
+
+// first returns the group of a pattern's first match in a text; empty if there is none.
+func (p *Pattern) first(text []byte, values map[string]string) (string, error) {
+	filled, err := fillPattern(p, values)
+	if err != nil {
+		return "", err
+	}
+	if m := filled.FindSubmatch(text); m != nil {
+		return string(m[1]), nil
+	}
+	return "", nil
+}
+
+// decode reads one JSON document, in which numbers stay as they are written.
+func decode(stdout []byte) (doc any, err error) {
+	d := json.NewDecoder(bytes.NewReader(stdout))
+	d.UseNumber()
+	if err = d.Decode(&doc); err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something follows it")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("standard output is not one JSON document: %w", err)
+	}
+	return doc, nil
 }
 
 // fillPattern returns a pattern whose placeholders are filled in, each as a literal text.
@@ -148,22 +172,34 @@ func fillPattern(p *Pattern, values map[string]string) (*Pattern, error) {
 	return &Pattern{re}, err
 }
 
-// lookUp returns the value at a path of keys, as text; empty if there is none.
-func lookUp(doc any, path string) string {
+// lookUp returns the value at a path of keys and indexes; nil if there is none.
+func lookUp(doc any, path string) any {
 	for key := range strings.SplitSeq(path, ".") {
-		object, ok := doc.(map[string]any)
-		if !ok {
-			return ""
+		switch in := doc.(type) {
+		case map[string]any:
+			doc = in[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(in) {
+				return nil
+			}
+			doc = in[i]
+		default:
+			return nil
 		}
-		doc = object[key]
 	}
-	switch v := doc.(type) {
+	return doc
+}
+
+// text returns a scalar as text; of anything else, nothing.
+func text(value any) string {
+	switch v := value.(type) {
 	case string:
 		return v
 	case bool:
 		return strconv.FormatBool(v)
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
+	case json.Number:
+		return v.String()
 	}
 	return ""
 }
@@ -188,7 +224,7 @@ func (c Command) output(stdout []byte) []byte {
 	if !c.Last {
 		return stdout
 	}
-	trimmed := bytes.TrimRight(stdout, "\n")
+	trimmed := bytes.TrimRight(stdout, " \t\r\n")
 	return trimmed[bytes.LastIndexByte(trimmed, '\n')+1:]
 }
 
@@ -199,7 +235,7 @@ type Entries struct {
 }
 
 func (e *Entries) parse(n *yaml.Node) error {
-	err := fields(n, map[string]target{"json": textTo(&e.JSON), "lines": patternTo(&e.Lines, 0)})
+	err := fields(n, map[string]target{"json": textTo(&e.JSON), "lines": plainPatternTo(&e.Lines)})
 	switch {
 	case err != nil:
 		return err
@@ -233,15 +269,12 @@ func (c Command) List(o Output) (entries []map[string]string, err error) {
 		}
 		return entries, nil
 	}
-	var doc any
-	if err := json.Unmarshal(o.Stdout, &doc); err != nil {
-		return nil, fmt.Errorf("standard output is not one JSON document: %w", err)
+	doc, err := decode(o.Stdout)
+	if err != nil {
+		return nil, err
 	}
 	if c.Entries != nil {
-		for key := range strings.SplitSeq(c.Entries.JSON, ".") {
-			object, _ := doc.(map[string]any)
-			doc = object[key]
-		}
+		doc = lookUp(doc, c.Entries.JSON)
 	}
 	array, ok := doc.([]any)
 	if !ok {
@@ -261,16 +294,21 @@ func (c Command) List(o Output) (entries []map[string]string, err error) {
 	return entries, nil
 }
 
-// ExitCode returns the exit code of the guest's command, where the CLI says it in a text. ok is false
-// if the adapter reads none, or if the text is not there.
+// ExitCode returns the exit code of the guest's command, where the CLI says it in a text: in the last
+// one that matches, as the command in the guest may have printed one before. ok is false if the adapter
+// reads none, or if the text is not there.
 func (c Command) ExitCode(o Output) (code int, ok bool) {
 	if c.Exit == nil {
 		return 0, false
 	}
-	text, err := c.Exit.Read(o)
-	if err != nil {
+	pattern, in := c.Exit.Stderr, o.Stderr
+	if pattern == nil {
+		pattern, in = c.Exit.Stdout, o.Stdout
+	}
+	all := pattern.FindAllSubmatch(in, -1)
+	if len(all) == 0 {
 		return 0, false
 	}
-	code, err = strconv.Atoi(text)
+	code, err := strconv.Atoi(string(all[len(all)-1][1]))
 	return code, err == nil
 }

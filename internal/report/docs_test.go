@@ -69,7 +69,7 @@ func TestVerdictsAndKindsAreDocumented(t *testing.T) {
 			t.Errorf("docs/report.md does not explain the verdict %q", v)
 		}
 	}
-	for _, k := range []EventKind{Started, CaseStarted, CheckStarted, CheckDone, Note, CaseDone} {
+	for _, k := range []EventKind{Started, CaseStarted, CheckStarted, CheckDone, Note, CommandDone, CaseDone} {
 		if !strings.Contains(docs["Event"], "`"+string(k)+"`") {
 			t.Errorf("docs/report.md does not name the event kind %q", k)
 		}

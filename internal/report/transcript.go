@@ -32,12 +32,13 @@ type Command struct {
 // OutputLimit is how many bytes of an output a transcript keeps: its beginning and its end.
 const OutputLimit = 16 << 10
 
-// Bounded returns an output for a transcript: cut in its middle if it is long, and without secrets.
+// Bounded returns an output for a transcript: without secrets, and cut in its middle if it is long.
 func Bounded(output []byte) string {
-	if cut := len(output) - OutputLimit; cut > 0 {
-		output = bytes.Join([][]byte{output[:OutputLimit/2], fmt.Appendf(nil, "\n[%d bytes are left out]\n", cut), output[len(output)-OutputLimit/2:]}, nil)
+	text := Redact(string(output)) // first: half a secret cannot be told by its form
+	if cut := len(text) - OutputLimit; cut > 0 {
+		text = fmt.Sprintf("%s\n[%d bytes are left out]\n%s", text[:OutputLimit/2], cut, text[len(text)-OutputLimit/2:])
 	}
-	return Redact(string(output))
+	return text
 }
 
 // secrets are the forms of text that are or have secrets, and what stands in their place.
@@ -45,14 +46,17 @@ var secrets = []struct {
 	form *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@"']*:)[^/\s@"']+@`), "${1}REDACTED@"},
-	{regexp.MustCompile(`(?i)([?&](?:[a-z0-9_.-]*(?:token|secret|password|passwd|signature|api-?key|access-?key)[a-z0-9_.-]*|sig|key)=)[^&\s"'#]+`), "${1}REDACTED"},
-	{regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization:\s*(?:[a-z]+\s+)?)[^\s"',]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@"']*:)[^/\s"']+@`), "${1}REDACTED@"},
+	{regexp.MustCompile(`(?i)(\bhttps?://)[^/\s:@"']+@`), "${1}REDACTED@"},
+	{regexp.MustCompile(`(?i)([?&](?:[a-z0-9_.-]*signature[a-z0-9_.-]*|sig|key)=)[^&\s"'#]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization["']?:\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:token|secret|password|passwd|api[_-]?key|access[_-]?key)[a-z0-9_.-]*=["']?)[^&\s"'#]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)(["'][a-z0-9_.-]*(?:token|secret|password|passwd|api[_-]?key|access[_-]?key|auth)["']\s*:\s*["'])[^"']+`), "${1}REDACTED"},
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), "[a private key: REDACTED]"},
 }
 
-// Redact returns a text without the secrets that it shows by their form: passwords in URLs, tokens and
-// keys in queries, authorization headers and private keys.
+// Redact returns a text without the secrets that it shows by their form: users and passwords in URLs,
+// tokens and keys in queries, options, variables and JSON, authorization headers and private keys.
 func Redact(text string) string {
 	for _, s := range secrets {
 		text = s.form.ReplaceAllString(text, s.with)

@@ -197,7 +197,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 		if err != nil {
 			return fmt.Errorf("--subject-path %q: %w", dir, err)
 		}
-		if info, err := os.Stat(abs); err != nil || !info.IsDir() || strings.Contains(abs, ":") {
+		if info, err := os.Stat(abs); dir == "" || err != nil || !info.IsDir() || strings.Contains(abs, ":") {
 			return fmt.Errorf("--subject-path %q: expected an existing folder of programs, without a colon in its name", dir)
 		}
 		t.Cases.Path = append(t.Cases.Path, abs)

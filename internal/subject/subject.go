@@ -213,6 +213,9 @@ func (c CLI) upResult(res ran, id string, failed error) (UpResult, error) {
 		if says {
 			said.Outcome = result[adapter.Outcome]
 		}
+		if outcome, ok := res.command.Outcomes[said.Outcome]; ok {
+			said.Outcome = outcome
+		}
 	}
 	breach := func(expected string) (UpResult, error) {
 		return said, &ContractError{Verb: verb, Expected: expected, Seen: fmt.Sprintf("exit code %d and %s", res.code, shown(res.Stdout)), Cause: failed}
