@@ -298,6 +298,30 @@ func (c *Client) LoadAs(ctx context.Context, archive, ref string) error {
 	return err
 }
 
+// PullOptions say how an image is pulled.
+type PullOptions struct {
+	Insecure bool   // over plain HTTP
+	CACerts  string // a PEM file with authorities that are trusted besides the machine's; empty is none
+	Force    bool   // also when the store has the reference: it then moves to what the registry has
+}
+
+// Pull brings an image from its registry into the image store, under its reference. A reference that the store has is not asked for again,
+// unless that is forced.
+func (c *Client) Pull(ctx context.Context, reference string, o PullOptions) error {
+	args := []string{"pull"}
+	if o.Insecure {
+		args = append(args, "--insecure")
+	}
+	if o.CACerts != "" {
+		args = append(args, "--ca-certs", o.CACerts)
+	}
+	if o.Force {
+		args = append(args, "--force")
+	}
+	_, err := c.run(ctx, "pull", append(args, reference)...)
+	return err
+}
+
 // Images lists the image store.
 func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	res, err := c.run(ctx, "image ls", "image", "ls", "--format", "json")

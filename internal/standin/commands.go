@@ -95,7 +95,7 @@ func (s store) create(o createOptions) error {
 	}
 	var known bool
 	if m.ImageID, known = refs[m.Image]; !known {
-		return fmt.Errorf("image error: %s is not in the image store, and the stand-in for msb pulls none", m.Image)
+		return fmt.Errorf("image error: %s is not in the image store, and the stand-in for msb pulls none at create: `msb pull %s` does", m.Image, m.Image)
 	}
 	if m.DenyEgress {
 		if err := s.controlFaults(); err != nil {

@@ -167,6 +167,7 @@ func commands() map[string]command {
 	var as execOptions
 	var force, quiet, stream bool
 	var format, input, tag string
+	var from pullOptions
 	jsonOnly := func(f *pflag.FlagSet) { f.StringVar(&format, "format", "", "") }
 	isQuiet := func(f *pflag.FlagSet) { f.BoolVarP(&quiet, "quiet", "q", false, "") }
 	inJSON := func(out io.Writer, v any, err error) error {
@@ -241,6 +242,9 @@ func commands() map[string]command {
 				}
 				return err
 			}},
+		"pull": {usage: "pull [OPTIONS] <REFERENCE>", operands: []string{"REFERENCE"},
+			flags: func(f *pflag.FlagSet) { isQuiet(f); from.flags(f) },
+			run:   func(s store, args []string, _ io.Writer) error { return done("Pulled", args[0], s.pull(args[0], from)) }},
 		"image ls": {usage: "image ls [OPTIONS]", flags: jsonOnly,
 			run: func(s store, _ []string, out io.Writer) error {
 				v, err := s.listImages()

@@ -86,6 +86,7 @@ func Run(t *testing.T, newClient func(*testing.T) *msb.Client) {
 		{"Egress", bench.egress},
 		{"Deny", bench.deny},
 		{"Store", bench.store},
+		{"Pull", bench.pull},
 		{"Image", bench.image},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(b, t) })
