@@ -100,7 +100,7 @@ func (p *Progress) Event(name string, e report.Event) {
 	case report.CheckDone:
 		if e.Check != nil {
 			if !p.terminal || e.Check.Broke() {
-				text = p.line(e.Case, e.Check.Phase, e.Check.Name, string(e.Check.Verdict))
+				text = p.line(e.Case, e.Check.Phase, e.Check.Name, e.Check.Word())
 			}
 			if e.Check.Broke() {
 				text += report.Details(*e.Check, detailIndent)

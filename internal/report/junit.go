@@ -78,6 +78,15 @@ func junitCase(c Case) junit.Testcase {
 	provider, _, _ := strings.Cut(rest, "/")
 	tc := junit.Testcase{Name: c.ID, Classname: scenario + "." + provider, Time: seconds(c.Elapsed)}
 	verdict := together([]Verdict{c.Verdict, c.Judge()})
+	var deviations []string
+	for _, check := range c.Checks {
+		for _, d := range check.Deviations {
+			deviations = append(deviations, fmt.Sprintf("%s %s: %s", check.Word(), check.FullName(), d))
+		}
+	}
+	if len(deviations) > 0 {
+		tc.SystemOut = &junit.Output{Data: strings.Join(deviations, "\n")}
+	}
 	if verdict == Pass {
 		return tc
 	}

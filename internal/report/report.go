@@ -137,12 +137,15 @@ type Case struct {
 
 // Check is one check of a case.
 type Check struct {
-	Phase    string        `json:"phase"` // created, restarted or recreated; empty where a check has no phase
-	Name     string        `json:"name"`
-	Verdict  Verdict       `json:"verdict"`
-	Expected string        `json:"expected,omitempty"`
-	Seen     string        `json:"seen,omitempty"`
-	Next     string        `json:"next,omitempty"`     // what to do about it; set when it did not pass
+	Phase    string  `json:"phase"` // created, restarted or recreated; empty where a check has no phase
+	Name     string  `json:"name"`
+	Verdict  Verdict `json:"verdict"`
+	Expected string  `json:"expected,omitempty"`
+	Seen     string  `json:"seen,omitempty"`
+	Next     string  `json:"next,omitempty"` // what to do about it; set when it did not pass
+	// Deviations are what the adapter read otherwise than the contract has it, where the check stands on that. Such a pass is no plain one.
+	Deviations []string `json:"deviations,omitempty"`
+
 	Commands []int         `json:"commands,omitempty"` // numbers of the subject's commands that ended during it, in the case's transcript
 	Elapsed  time.Duration `json:"elapsedNanoseconds"`
 }

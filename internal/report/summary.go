@@ -69,7 +69,7 @@ func writeSummary(w *bytes.Buffer, r Report) {
 	for _, c := range r.Cases {
 		for _, check := range c.Checks {
 			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n",
-				cell(c.ID), cell(check.Phase), cell(check.Name), check.Verdict, Elapsed(check.Elapsed))
+				cell(c.ID), cell(check.Phase), cell(check.Name), check.Word(), Elapsed(check.Elapsed))
 		}
 	}
 	fmt.Fprint(w, "\n</details>\n")

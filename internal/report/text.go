@@ -195,7 +195,11 @@ func (t table) checks(c Case) {
 		switch {
 		case check.Verdict == Pass:
 			if !t.brokenOnly {
-				passed = append(passed, check.Name)
+				name := check.Name
+				if len(check.Deviations) > 0 {
+					name += " (by deviation)"
+				}
+				passed = append(passed, name)
 			}
 		case check.Broke():
 			word := t.paint(check.Verdict, strings.ToUpper(string(check.Verdict)))

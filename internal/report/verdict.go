@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// Word returns the check's verdict as a reader is to see it: a pass by a deviation is called so.
+func (c Check) Word() string {
+	if c.Verdict == Pass && len(c.Deviations) > 0 {
+		return "pass by deviation"
+	}
+	return string(c.Verdict)
+}
+
 // Known says whether v is one of the four verdicts.
 func (v Verdict) Known() bool {
 	return v == Pass || v == Fail || v == Inconclusive || v == NotReached
@@ -124,11 +132,20 @@ func (c Check) Broke() bool { return c.Verdict != Pass && c.Verdict != NotReache
 func (r Report) Sentence() string {
 	switch r.Verdict {
 	case Pass:
-		checks := 0
+		checks, deviating := 0, 0
 		for _, c := range r.Cases {
 			checks += len(c.Checks)
+			for _, check := range c.Checks {
+				if len(check.Deviations) > 0 {
+					deviating++
+				}
+			}
 		}
-		return fmt.Sprintf("PASS: %s, %s.", Count(len(r.Cases), "case"), Count(checks, "check"))
+		said := fmt.Sprintf("PASS: %s, %s", Count(len(r.Cases), "case"), Count(checks, "check"))
+		if deviating > 0 {
+			said += fmt.Sprintf(", %d of them by a deviation of the adapter", deviating)
+		}
+		return said + "."
 	case Fail:
 		var broken []string
 		for _, c := range r.Cases {
