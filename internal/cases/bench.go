@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dagger/parity/fixtures/images"
 	"dagger/parity/fixtures/link"
+	"dagger/parity/fixtures/registry"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
@@ -32,7 +32,7 @@ type Bench struct {
 	Workspaces string // a folder for the workspaces' folders
 	Source     string // the SOURCE by which the subject adds the case's provider
 
-	// Image is the reference of a plain image, which is in MicroSandbox's store once LoadImage was called.
+	// Image is the reference of a plain image, once ServeImage was called: a registry of the case's own and MicroSandbox's store have it.
 	Image string
 
 	// Write writes the folder of a workspace, which exists, before each up. Unless it is set, the folder gets a devcontainer.json with
@@ -45,12 +45,13 @@ type Bench struct {
 	// Here is MicroSandbox on this machine, as the subject finds it in its environment, where the workspaces are to be elsewhere; else nil.
 	Here *msb.Client
 
-	dir    string // the case's folder
-	carry  func(ctx context.Context, file string) (there string, err error)
-	timed  func(string) func()
-	loaded bool     // Image is in MicroSandbox's store
-	asked  []string // the ids of the workspaces that the subject was asked to bring up
-	users  sync.Map // by the id of a workspace, whom its last up reported
+	dir       string // the case's folder
+	carry     func(ctx context.Context, file string) (there string, err error)
+	timed     func(string) func()
+	elsewhere *Elsewhere // nil: the workspaces are on this machine
+	image     plainImage
+	asked     []string // the ids of the workspaces that the subject was asked to bring up
+	users     sync.Map // by the id of a workspace, whom its last up reported
 }
 
 // Surroundings are what a subject finds around it besides its home.
@@ -69,6 +70,10 @@ type Elsewhere struct {
 
 	// Carry brings a file there, for msb to read, and says where it is then.
 	Carry func(ctx context.Context, file string) (there string, err error)
+
+	// Registry starts a registry that keeps its blobs in a folder. Both sides reach it by its Host, over HTTPS.
+	Registry func(ctx context.Context, folder string) (*registry.Registry, error)
+	Bundle   string // a file with the certificates of the CAs that this side trusts, that of the registry among them
 }
 
 // NewLink makes the link of a case in the lab's network and registers its removal.
@@ -84,19 +89,22 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 // NewBench makes a Bench below dir for a case of a provider. When the case ends, every workspace is deleted by the subject, and
 // whatever MicroSandbox still has is removed.
 func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundings, c *Cleanup) (*Bench, error) {
-	b := &Bench{Workspaces: filepath.Join(dir, "w"), Image: "parity.test/base:" + e.RunID, dir: dir, timed: r.Timed}
+	b := &Bench{Workspaces: filepath.Join(dir, "w"), dir: dir, timed: r.Timed, elsewhere: around.Elsewhere}
+	b.image = plainImage{tag: e.RunID, bare: "parity.test/bare:" + e.RunID}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
 	b.carry = func(_ context.Context, file string) (string, error) { return file, nil }
 	if around.Elsewhere != nil {
 		there := *b.MSB
 		there.Path = around.Elsewhere.MSB
 		b.Here, b.MSB, b.carry = b.MSB, &there, around.Elsewhere.Carry
+		around.Environ = append(slices.Clone(around.Environ), "SSL_CERT_FILE="+around.Elsewhere.Bundle)
 	}
 	for _, folder := range []string{b.Workspaces, b.MSB.Home} {
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return nil, err
 		}
 	}
+	c.Add("the image's registry", b.closeRegistry) // after the subject has deleted its workspaces
 	c.Add("MicroSandbox's sandboxes", b.removeAll)
 	b.Subject.Argv, b.Subject.Record = e.Subject, r.Command
 	var err error
@@ -120,37 +128,6 @@ func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundin
 	}
 	b.Source, b.Served, err = e.source(provider, dir, c)
 	return b, err
-}
-
-// LoadImage builds the plain image and puts it into MicroSandbox's store, if it is not there; where that is elsewhere, into this machine's too.
-func (b *Bench) LoadImage(ctx context.Context) error {
-	if b.loaded {
-		return nil
-	}
-	done := b.timed("image build")
-	img, err := images.Build(images.Spec{Nonce: Nonce("image")})
-	if err != nil {
-		return err
-	}
-	archive := filepath.Join(b.dir, "image.tar")
-	if err := images.WriteDockerArchive(archive, b.Image, img); err != nil {
-		return err
-	}
-	done()
-	there, err := b.carry(ctx, archive)
-	if err != nil {
-		return err
-	}
-	if err := b.MSB.Load(ctx, there); err != nil {
-		return err
-	}
-	if b.Here != nil { // so that a subject that makes the workspace here can, and is found out
-		if err := b.Here.Load(ctx, archive); err != nil {
-			return err
-		}
-	}
-	b.loaded = true
-	return os.Remove(archive)
 }
 
 // AddProvider has the subject add the provider of the workspaces.
@@ -227,10 +204,10 @@ func WriteDevcontainer(folder string, content map[string]any) error {
 // Healthy shows that MicroSandbox itself can boot a sandbox here, with nothing of the subject in it.
 func (b *Bench) Healthy(ctx context.Context) error {
 	const name = "parity-bare"
-	if err := b.LoadImage(ctx); err != nil {
+	if err := b.loadBare(ctx); err != nil {
 		return err
 	}
-	err := b.MSB.Create(ctx, msb.CreateOptions{Name: name, Image: b.Image, CPUs: 1, MemoryMiB: 256})
+	err := b.MSB.Create(ctx, msb.CreateOptions{Name: name, Image: b.image.bare, NoPull: true, CPUs: 1, MemoryMiB: 256})
 	if err == nil {
 		err = b.MSB.Remove(ctx, name)
 	}

@@ -5,7 +5,7 @@ func egressChecks(provider string, deny bool) []Check {
 	checks := []Check{
 		linkCheck,
 		{Name: "fixture/endpoint", Sentence: "The endpoint answers the host on its literal address."},
-		{Name: "fixture/image", Sentence: "The image of the workspaces is built and loaded into MicroSandbox."},
+		{Name: "fixture/image", Sentence: "The image of the workspaces is built, and a registry of the case's own and MicroSandbox have it."},
 		providerCheck,
 	}
 	if deny {

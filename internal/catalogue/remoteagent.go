@@ -34,7 +34,8 @@ func remoteAgentChecks() []Check {
 		{Name: "remote/kvm", Sentence: "On the remote the KVM device opens, and MicroSandbox's own check agrees."},
 		{Name: "remote/disk", Sentence: "On the remote the home, MicroSandbox's store and /tmp have room, take user xattrs and run programs."},
 		{Name: "remote/download", Sentence: "On the remote curl or wget gets a file from the artifact servers' host."},
-		{Name: "fixture/image", Sentence: "The image of the workspace is built and loaded into the remote's MicroSandbox."},
+		{Name: "fixture/image", Sentence: "The image of the workspace is built, and a registry of the case's own and the remote's MicroSandbox have it."},
+		{Name: "remote/image", Sentence: "The remote reads the image's manifest over HTTPS from the registry that its reference names, and does not with the bundle of another CA."},
 		providerCheck,
 	}, phaseChecks(External, Created, []Check{
 		{Name: "agent/delivered", Sentence: "The agent was served to the remote at least once, and the agent there is that one."},

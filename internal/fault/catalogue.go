@@ -144,6 +144,7 @@ const (
 	RegistryFails       Fault = "registry-fails"
 	RegistryRefuses     Fault = "registry-refuses"
 	RegistryDies        Fault = "registry-dies"
+	ImageRegistryDies   Fault = "image-registry-dies"
 	DockerFails         Fault = "docker-fails"
 	DockerRefuses       Fault = "docker-refuses"
 	DockerDies          Fault = "docker-dies"
@@ -154,6 +155,7 @@ const (
 	RemoteWithoutKVM     Fault = "remote-without-kvm"
 	RemoteWithoutRoom    Fault = "remote-without-room"
 	RemoteCannotDownload Fault = "remote-cannot-download"
+	RemoteWithoutImage   Fault = "remote-without-image"
 	RemoteDies           Fault = "remote-dies"
 	RemoteCacheStays     Fault = "remote-cache-stays"
 	ArtifactsFail        Fault = "artifacts-fail"
@@ -310,6 +312,7 @@ func Catalogue() []Entry {
 		{RegistryFails, Fixture, "The registry cannot listen."},
 		{RegistryRefuses, Fixture, "The registry takes no image."},
 		{RegistryDies, Fixture, "The registry is gone once it has the image."},
+		{ImageRegistryDies, Fixture, "The registry of the plain image is gone once it has the image, of a CLI that reads the image's config there before each up."},
 		{DockerFails, Fixture, "The Docker Engine cannot be started."},
 		{DockerRefuses, Fixture, "The Docker Engine takes no image."},
 		{DockerDies, Fixture, "The Docker Engine is gone once the image is published."},
@@ -319,6 +322,7 @@ func Catalogue() []Entry {
 		{RemoteWithoutKVM, Fixture, "The remote machine has no KVM."},
 		{RemoteWithoutRoom, Fixture, "The remote machine's disk is full."},
 		{RemoteCannotDownload, Fixture, "The remote machine can download nothing."},
+		{RemoteWithoutImage, Fixture, "The registry of the plain image has lost it when the remote machine asks."},
 		{RemoteDies, Fixture, "The remote machine is gone once the source of the runtime is."},
 		{RemoteCacheStays, Fixture, "The download cache on the remote machine cannot be removed."},
 		{ArtifactsFail, Fixture, "The servers of the agent and the runtime cannot listen."},

@@ -17,12 +17,15 @@ import (
 	"dagger/parity/internal/reference/features"
 	"dagger/parity/internal/reference/imagebuild"
 	delivery "dagger/parity/internal/reference/images"
+	"dagger/parity/internal/reference/registry"
 )
 
 // misbehavingConfig does to a devcontainer.json, or to the places where its image is, what the fault asks for.
 func misbehavingConfig(ctx context.Context, config devcontainer) (devcontainer, error) {
 	var err error
 	switch {
+	case fault.On(fault.ImageRegistryDies) && !config.isBuilt():
+		_, err = registry.Find(ctx, config.Image)
 	case fault.On(fault.UserIgnored) && config.user() == "":
 		config.RemoteUser = "root"
 	case fault.On(fault.FeatureDropped):

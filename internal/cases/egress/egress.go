@@ -86,12 +86,12 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 	s.Check("", "fixture/image", func() cases.Finding {
 		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, dir, cases.Surroundings{}, c)
 		if err == nil {
-			err = b.LoadImage(s.Ctx)
+			err = b.ServeImage(s.Ctx)
 		}
 		if err != nil {
 			return cases.Unclear("", err.Error(), "see `parity doctor`, and the free space of the lab's scratch disk (--disk)")
 		}
-		s.Bench = b
+		s.Bench, s.Intact = b, b.ImageServed
 		return cases.Passed(b.Image)
 	})
 	s.AddProvider()

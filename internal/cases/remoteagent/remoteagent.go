@@ -18,6 +18,7 @@ import (
 
 	"dagger/parity/fixtures/artifacts"
 	"dagger/parity/fixtures/docker"
+	"dagger/parity/fixtures/registry"
 	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
@@ -48,6 +49,7 @@ type scenario struct {
 	engine      *docker.Engine // nil where the remote is not the test's own
 	machine     *remote.Machine
 	served      *artifacts.Pair
+	images      *registry.Registry // of the workspaces' image
 	agentSum    string             // the SHA-256 of the agent that is served
 	agentURL    string             // the folder that it is in, for the remote; see expose
 	runtimeURL  string             // that of the runtime, for the remote
@@ -127,21 +129,14 @@ func (s *scenario) prelude(c *cases.Cleanup) {
 		nextDownload = "what the remote asks for must reach this side from it alone (docs/remote-agent.md)"
 	}
 	s.preflight("remote/download", s.download, nextDownload)
-	s.Check("", "fixture/image", func() cases.Finding {
-		elsewhere := &cases.Elsewhere{MSB: s.machine.MSB(), Source: s.providerFile("provider"), Served: s.served.Runtime.Requests, Carry: s.carry}
-		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, s.dir, cases.Surroundings{Elsewhere: elsewhere}, c)
-		if err == nil {
-			s.Bench = b
-			err = s.Bounded(imageDeadline, b.LoadImage)
-		}
-		if err != nil {
-			return cases.Unclear("", err.Error(), "see the free space of the lab's scratch disk (--disk), and of a machine of yours; the stand-in needs root there")
-		}
-		return cases.Passed(b.Image)
-	})
+	s.Check("", "fixture/image", func() cases.Finding { return s.serveImage(c) })
+	s.preflight("remote/image", s.readImage, "the registry and the remote's CA bundle are the test's own: run it again")
 	s.AddProvider()
 	if fault.On(fault.ArtifactsDie) && !s.Broken() {
 		_ = s.served.Runtime.Close() // what lives on breaks no check
+	}
+	if fault.On(fault.ImageRegistryDies) && !s.Broken() {
+		_ = s.images.Close() // likewise
 	}
 	if fault.On(fault.StrangerAsks) && !s.Broken() {
 		_ = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error { // of whom nobody hears, no check breaks
@@ -353,6 +348,9 @@ func (s *scenario) fixturesIntact(ctx context.Context) error {
 		if err := s.listens(ctx, one); err != nil {
 			return fmt.Errorf("the server of %s is broken: %w", one.URL(), err)
 		}
+	}
+	if err := s.Bench.ImageServed(ctx); err != nil {
+		return err
 	}
 	if err := s.machine.Room(ctx, leastRoom); err != nil {
 		return fmt.Errorf("the remote has no room, or does not tell: %w", err)

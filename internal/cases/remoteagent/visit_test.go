@@ -24,7 +24,7 @@ import (
 )
 
 // TestMain runs the tests in a lab: an engine makes links and cgroups.
-func TestMain(m *testing.M) { labtest.Main(m, "dagger/parity/cmd/...") }
+func TestMain(m *testing.M) { labtest.Main(m, "dagger/parity/cmd/...", readsCLI, readsRuntime) }
 
 // A machine that stands for a user's own is visited with `parity remote-agent --remote`, as it is, and by faults of what goes another way there
 // than with a machine of the case's own. The self-test has all the others.
@@ -47,7 +47,7 @@ func TestARunWithARemoteMachineOfTheUsersOwn(t *testing.T) {
 		{fault.RemoteDies, report.Inconclusive, "workspace/stop"},
 	} {
 		t.Run(string(test.fault), func(t *testing.T) {
-			r := visit(t, host, test.fault)
+			r := visit(t, host, labtest.Programs(), test.fault)
 			i := slices.IndexFunc(r.Cases, func(c report.Case) bool { return strings.HasPrefix(c.ID, Scenario+"/") })
 			if i < 0 {
 				t.Fatalf("no case of %s in %+v", Scenario, r.Selected)
@@ -102,13 +102,21 @@ func TestASubjectWithAnAgentAndARuntimeOfItsOwn(t *testing.T) {
 		"the script": {[]string{"--subject", wrapper}, report.Inconclusive},
 		"the agent":  {[]string{"--subject", wrapper, "--agent", parity, "--external-runtime", runtime}, report.Pass},
 	} {
-		r := visit(t, host, "", test.args...)
+		r := visit(t, host, labtest.Programs(), "", test.args...)
 		if r.Verdict != test.verdict {
 			t.Errorf("%s: expected %s, got %s: %s", name, test.verdict, r.Verdict, r.Sentence())
 		}
 		if test.verdict == report.Pass && (r.Head.Agent == nil || r.Head.Agent.Name != "parity" || r.Head.External.Kind != "file" || r.Head.External.Name != "my-runtime") {
 			t.Errorf("the head is %+v, with the agent %+v and the provider %+v", r.Head, r.Head.Agent, r.Head.External)
 		}
+	}
+}
+
+// The same with a subject that reads the image's config from its registry.
+func TestARunWithARemoteMachineOfTheUsersOwnAndASubjectThatReadsTheRegistry(t *testing.T) {
+	bin := readers(t)
+	if r := visit(t, startHost(t), bin, "", "--subject", filepath.Join(bin, "readscli")); r.Verdict != report.Pass {
+		t.Errorf("expected a pass, got %+v", r)
 	}
 }
 
@@ -122,8 +130,8 @@ func left(t *testing.T, host *remote.Machine) string {
 	return string(res.Stdout)
 }
 
-// visit runs the scenario, with the stand-in for msb, and gives its report.
-func visit(t *testing.T, host *remote.Machine, f fault.Fault, more ...string) report.Report {
+// visit runs the scenario with the programs of a folder and with the stand-in for msb, and gives its report.
+func visit(t *testing.T, host *remote.Machine, programs string, f fault.Fault, more ...string) report.Report {
 	t.Helper()
 	dir, target := t.TempDir(), host.Target()
 	key, known, out := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts"), filepath.Join(dir, "report")
@@ -135,7 +143,7 @@ func visit(t *testing.T, host *remote.Machine, f fault.Fault, more ...string) re
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(filepath.Join(labtest.Programs(), "parity"), append([]string{Scenario, "--standin", "--report", out,
+	c := exec.Command(filepath.Join(programs, "parity"), append([]string{Scenario, "--standin", "--report", out,
 		"--remote", "ssh://root@" + net.JoinHostPort(hostname, port), "--remote-key", key, "--remote-known-hosts", known}, more...)...)
 	c.Env = append(os.Environ(), fault.Env+"="+string(f))
 	said, _ := c.CombinedOutput() // the verdict is in the report
