@@ -75,7 +75,7 @@ func Main(args []string) int {
 		return usageErrorf("%w; see %s --help", err, c.CommandPath())
 	})
 	root.AddCommand(scenarioCommands()...)
-	root.AddCommand(labCommand(), listCommand(), doctorCommand(), cleanCommand(), fixtureCommand(), conformanceCommand(), selftestCommand(), stepCommand(), trialCommand(), remoteExecCommand(), reference.Command("devsy"))
+	root.AddCommand(labCommand(), listCommand(), doctorCommand(), cleanCommand(), fixtureCommand(), conformanceCommand(), driverCommand(), selftestCommand(), stepCommand(), trialCommand(), remoteExecCommand(), reference.Command("devsy"))
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitPass
