@@ -68,7 +68,7 @@ type Adapter struct {
 // Source says where a provider comes from. Exactly one field is set, or none.
 type Source struct {
 	Name   string // the SOURCE of the command provider-add
-	Driver string // `parity driver` over MicroSandbox, in a manifest for this CLI
+	Driver string // "custom": a provider.yaml by which the CLI calls `parity driver` for each step
 }
 
 // Sandbox says how MicroSandbox's name of a workspace is found: by a template over {uid} and {id},
@@ -215,8 +215,8 @@ func (s *Source) parse(n *yaml.Node) error {
 	if err := fields(n, map[string]target{"name": textTo(&s.Name), "driver": textTo(&s.Driver)}); err != nil {
 		return err
 	}
-	if (s.Name == "") == (s.Driver == "") {
-		return errorAt(n, "expected one of name, the SOURCE of provider-add, and driver, the CLI that `parity driver provider` knows")
+	if (s.Name == "") == (s.Driver == "") || s.Driver != "" && s.Driver != "custom" {
+		return errorAt(n, "expected one of name, the SOURCE of provider-add, and driver: custom, by which the CLI calls `parity driver`")
 	}
 	return nil
 }

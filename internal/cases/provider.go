@@ -58,6 +58,9 @@ func (e Env) speak() (*adapter.Adapter, error) {
 	return adapter.Parse([]byte(e.Adapter))
 }
 
+// machineMemory is the memory in MiB of a workspace's machine, where the test writes the provider: what a lab has room for.
+const machineMemory = 512
+
 // builtin returns the SOURCE by which the subject adds the provider with its own driver.
 func (e Env) builtin(dir string) (string, error) {
 	if e.Builtin != "" {
@@ -72,7 +75,7 @@ func (e Env) builtin(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := customdriver.Manifest{CLI: speak.Builtin.Driver, Program: self}.YAML()
+		text, err := customdriver.Provider{Program: self, MemoryMiB: machineMemory}.YAML()
 		if err != nil {
 			return "", fmt.Errorf("the adapter %s, builtin: %w", speak.Name, err)
 		}

@@ -1,205 +1,270 @@
-// Package customdriver runs workspaces on MicroSandbox for a workspace CLI that calls a program for
-// each step: `driver: custom` of DevPod, and of Devsy. The CLI says in the environment what it wants.
+// Package customdriver runs the workspaces of a CLI that has a custom driver, such as DevPod or
+// Devsy, as MicroSandbox machines. Such a CLI runs one command for each thing that it wants of a
+// workspace. The environment of the command says which workspace and what.
 package customdriver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/msbdriver"
 	"dagger/parity/internal/reference/driver"
 )
 
-// The variables in which a CLI says what it wants.
+// The variables by which a CLI says what it wants.
 const (
-	envID      = "DEVCONTAINER_ID"          // of every command: the workspace's id
-	envOptions = "DEVCONTAINER_RUN_OPTIONS" // of run: JSON
-	envUser    = "DEVCONTAINER_USER"        // of exec: as whom; empty is the image's user
-	envCommand = "DEVCONTAINER_COMMAND"     // of exec: a shell command
+	EnvID         = "DEVCONTAINER_ID"          // which workspace
+	EnvRunOptions = "DEVCONTAINER_RUN_OPTIONS" // what to run: RunOptions in JSON
+	EnvUser       = "DEVCONTAINER_USER"        // who runs the command
+	EnvCommand    = "DEVCONTAINER_COMMAND"     // the command, for a shell
 )
 
-// Driver serves one call.
+// guestLog is where the words of a machine's own command are, in the machine.
+const guestLog = "/run/parity-driver.log"
+
+// cleanupDeadline bounds the removal of what a failed run left.
+const cleanupDeadline = time.Minute
+
+// Driver runs the machines of one MSB_HOME.
 type Driver struct {
-	driver    msbdriver.Driver
-	workspace string
-	getenv    func(string) string
+	machines     msbdriver.Driver
+	states       states
+	log          io.Writer
+	wrongOptions error // no machine can be made with them; one that is there can still be deleted
 }
 
-// New returns a driver for the call that this process's environment describes. log is told what becomes
-// of images. An error says which variable is wrong.
-func New(log io.Writer) (*Driver, error) {
-	d := &Driver{getenv: os.Getenv, workspace: os.Getenv(envID)}
-	if d.workspace == "" {
-		return nil, fmt.Errorf("%s is not set: a workspace CLI with `driver: custom` sets it; see docs/driver.md", envID)
+// New gives a driver that is configured by an environment: MicroSandbox as package msbdriver finds
+// it, MSB_HOME being msb's own default if it is not set, and the options of the machines that are
+// made. Log is told of what becomes of images.
+func New(environ []string, log io.Writer) (Driver, error) {
+	if os.Getenv("MSB_HOME") == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Driver{}, fmt.Errorf("MSB_HOME is not set, and there is no home folder for its default: %w", err)
+		}
+		if err := os.Setenv("MSB_HOME", filepath.Join(home, ".microsandbox")); err != nil {
+			return Driver{}, err
+		}
 	}
-	d.driver.Log = log
-	var err error
-	if d.driver.MSB, err = msbdriver.Locate(); err != nil {
-		return nil, err
+	client, err := msbdriver.Locate()
+	if err != nil {
+		return Driver{}, err
 	}
+	d := Driver{machines: msbdriver.Driver{MSB: client, Log: log}, states: states{filepath.Join(client.Home, "parity-driver")}, log: log}
+	d.machines.Options, d.wrongOptions = msbdriver.ParseEnvironment(environ)
 	return d, nil
 }
 
-// details is what a CLI reads of a machine.
-type details struct {
+// Details is what a CLI reads of a workspace's machine.
+type Details struct {
 	ID      string
-	Created string
-	State   struct{ Status, StartedAt string }
-	Config  struct{ Labels map[string]string }
+	Created string // RFC 3339
+	State   State
+	Config  Config
 }
 
-// Find prints the workspace's machine as JSON; nothing if there is none.
-func (d *Driver) Find(ctx context.Context, w io.Writer) error {
-	m, found, err := d.driver.Find(ctx, d.workspace)
+// State is a machine's state.
+type State struct {
+	Status    string // running or exited
+	StartedAt string // another one after each start
+}
+
+// Config is what a machine was made with.
+type Config struct {
+	Labels map[string]string
+	User   string
+}
+
+// Find looks for a workspace's machine. One that is absent is nil and no error.
+func (d Driver) Find(ctx context.Context, id string) (*Details, error) {
+	m, found, err := d.machines.Find(ctx, id)
 	if err != nil || !found {
-		return err
+		return nil, err
 	}
-	var said details
-	said.ID, said.Created = m.ID, m.CreatedAt.UTC().Format(time.RFC3339Nano)
-	said.State.StartedAt = said.Created
-	if said.State.Status = "exited"; m.Running {
-		said.State.Status = "running"
+	s, err := d.states.read(m.ID)
+	if err != nil {
+		return nil, err
 	}
-	if said.Config.Labels, err = d.labels(); err != nil {
-		return err
+	details := &Details{ID: m.ID, Created: m.CreatedAt.Format(time.RFC3339Nano), Config: Config{Labels: s.Labels, User: m.User}}
+	details.State.Status = "exited"
+	if m.Running {
+		details.State.Status = "running"
 	}
-	return json.NewEncoder(w).Encode(said)
+	started := s.StartedAt
+	if started.IsZero() {
+		started = m.CreatedAt
+	}
+	details.State.StartedAt = started.Format(time.RFC3339Nano)
+	return details, nil
 }
 
-// runOptions are what a CLI asks for. Bind mounts are left to it: it carries the files itself.
-type runOptions struct {
-	Image      string            `json:"image"`
-	User       string            `json:"user"`
-	Env        map[string]string `json:"env"`
-	Labels     []string          `json:"labels"`
-	Privileged *bool             `json:"privileged"`
-	Mounts     []struct {
-		Type   string `json:"type"`
-		Target string `json:"target"`
-	} `json:"mounts"`
+// Run makes a workspace's machine in place of the one that there may be, which stays until the
+// image is there, and starts what the options want to be run in it. A machine that cannot be made
+// ready is removed again.
+func (d Driver) Run(ctx context.Context, id string, o RunOptions) error {
+	if d.wrongOptions != nil {
+		return fmt.Errorf("%w; set it right with the CLI's options of the provider", d.wrongOptions)
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if given := o.privileges(); len(given) > 0 {
+		fmt.Fprintf(d.log, "%s: not passed on, as the machine has a kernel of its own\n", strings.Join(given, ", "))
+	}
+	create, err := d.machines.Prepare(ctx, id, driver.RunOptions{Image: o.Image, User: o.User, Environment: o.Env})
+	if err != nil {
+		return err
+	}
+	if err := d.Delete(ctx, id); err != nil {
+		return fmt.Errorf("remove the machine that there was: %w", err)
+	}
+	s := o.state()
+	if err := d.states.write(create.Name, s); err != nil { // before the machine: none is ever found without its labels
+		return err
+	}
+	if err = d.machines.Create(ctx, id, create); err == nil {
+		err = d.launch(ctx, id, s)
+	}
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupDeadline)
+	defer cancel()
+	return errors.Join(err, d.Delete(ctx, id))
 }
 
-// Run makes the workspace's machine and starts it. The environment has the options of MicroSandbox, such
-// as MICROSANDBOX_BLOCK_EGRESS: a value that is none is an error.
-func (d *Driver) Run(ctx context.Context) (err error) {
-	var o runOptions
-	if err := json.Unmarshal([]byte(d.getenv(envOptions)), &o); err != nil {
-		return fmt.Errorf("%s: expected JSON with an image, seen %.100q: %w", envOptions, d.getenv(envOptions), err)
+// launch does what is due after each boot: the folders of the volumes are made, and the machine's
+// own command is started.
+func (d Driver) launch(ctx context.Context, id string, s state) error {
+	const asRoot = `set -e; mkdir -p "${0%/*}" "$@"; : >"$0"; chmod 666 "$0"`
+	if _, err := d.machines.MSB.ExecAs(ctx, msbdriver.Name(id), msb.ExecOptions{User: "root", Workdir: "/"},
+		append([]string{"/bin/sh", "-c", asRoot, guestLog}, s.Folders...), nil); err != nil {
+		return fmt.Errorf("make the machine ready, for which its image needs /bin/sh, mkdir and chmod: %w", err)
 	}
-	for _, m := range o.Mounts {
-		if m.Type == "volume" {
-			return fmt.Errorf("a volume for %s was asked for: this driver has no volumes; remove the mount from devcontainer.json", m.Target)
-		}
+	if len(s.Command) == 0 {
+		return nil
 	}
-	if d.driver.Options, err = msbdriver.ParseEnvironment(os.Environ()); err != nil {
-		return err
-	}
-	labels := map[string]string{}
-	for _, l := range o.Labels {
-		name, value, _ := strings.Cut(l, "=")
-		labels[name] = value
-	}
-	if err := d.keep(labels); err != nil {
-		return err
-	}
-	options := driver.RunOptions{Image: o.Image, User: o.User, Environment: o.Env}
-	_, err = d.driver.Run(ctx, d.workspace, options)
-	if errors.Is(err, driver.ErrExists) {
-		if err = d.replaceable(ctx, err); err == nil {
-			_, err = d.driver.Run(ctx, d.workspace, options)
-		}
-	}
-	if err != nil && !errors.Is(err, driver.ErrExists) {
-		err = errors.Join(err, d.forget())
-	}
-	return err
-}
-
-// replaceable removes a machine that is to be made anew, and returns nil: a CLI that recreates a workspace
-// stops its machine, and then runs another one. A machine that runs is not touched: exists is returned.
-func (d *Driver) replaceable(ctx context.Context, exists error) error {
-	m, found, err := d.driver.Find(ctx, d.workspace)
-	switch {
-	case err != nil:
-		return err
-	case found && m.Running:
-		return exists
-	}
-	return d.driver.Delete(ctx, d.workspace)
-}
-
-// Start starts the workspace's machine.
-func (d *Driver) Start(ctx context.Context) error { return d.driver.Start(ctx, d.workspace) }
-
-// Stop stops it. That there is none is no error: a CLI that recreates a workspace stops it first, whether
-// there is a machine or not.
-func (d *Driver) Stop(ctx context.Context) error {
-	if err := d.driver.Stop(ctx, d.workspace); !errors.Is(err, driver.ErrNotFound) {
-		return err
+	// In a session of its own, where the image has setsid, it outlives the command that starts it.
+	const background = `(trap '' HUP; exec $(command -v setsid) "$@") >"$0" 2>&1 </dev/null &`
+	if _, err := d.machines.MSB.Exec(ctx, msbdriver.Name(id), append([]string{"/bin/sh", "-c", background, guestLog}, s.Command...), nil); err != nil {
+		return fmt.Errorf("start the machine's own command, %s: %w", s.Command[0], err)
 	}
 	return nil
 }
 
-// Delete removes it. That there is none is no error.
-func (d *Driver) Delete(ctx context.Context) error {
-	return errors.Join(d.driver.Delete(ctx, d.workspace), d.forget())
-}
-
-// Exec runs the command that the CLI asks for in the machine, and returns its exit code.
-func (d *Driver) Exec(ctx context.Context, s driver.Streams) (int, error) {
-	command := d.getenv(envCommand)
-	if command == "" {
-		return 0, fmt.Errorf("%s is not set: expected a shell command", envCommand)
+// Start starts a workspace's machine, and what runs in it. One that is running is left as it is.
+func (d Driver) Start(ctx context.Context, id string) error {
+	m, err := d.existing(ctx, id)
+	if err != nil || m.Running {
+		return err
 	}
-	return d.driver.ExecAs(ctx, d.workspace, msb.ExecOptions{User: d.getenv(envUser)}, []string{"/bin/sh", "-c", command}, s)
-}
-
-// Architecture is that of the machines.
-func Architecture() string { return runtime.GOARCH }
-
-// A CLI keeps texts of any length in labels, so they are in a file beside MicroSandbox's store.
-
-func (d *Driver) labelFile() string {
-	return filepath.Join(d.driver.MSB.Home, "parity-driver", msbdriver.Name(d.workspace)+".json")
-}
-
-func (d *Driver) labels() (labels map[string]string, err error) {
-	text, err := os.ReadFile(d.labelFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &labels)
-	}
-	return labels, err
-}
-
-func (d *Driver) keep(labels map[string]string) error {
-	text, err := json.Marshal(labels)
+	s, err := d.states.read(m.ID)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(d.labelFile()), 0o755); err != nil {
+	if err := d.machines.Start(ctx, id); err != nil {
 		return err
 	}
-	return renameio.WriteFile(d.labelFile(), text, 0o600)
+	s.StartedAt = time.Now().UTC()
+	if err := d.states.write(m.ID, s); err != nil {
+		return err
+	}
+	return d.launch(ctx, id, s)
 }
 
-func (d *Driver) forget() error {
-	if err := os.Remove(d.labelFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// Stop stops a workspace's machine. One that is stopped or absent is no error: a CLI stops what it
+// is about to make anew.
+func (d Driver) Stop(ctx context.Context, id string) error {
+	err := d.machines.Stop(ctx, id)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Delete removes a workspace's machine, whatever its state. One that is absent is no error.
+func (d Driver) Delete(ctx context.Context, id string) error {
+	if err := d.machines.Delete(ctx, id); err != nil {
 		return err
+	}
+	return d.states.remove(msbdriver.Name(id))
+}
+
+// Exec runs a command in a shell of a workspace's running machine, and gives its exit code. No user
+// is the machine's own. The error is that of the way there.
+func (d Driver) Exec(ctx context.Context, id, user, command string, s driver.Streams) (int, error) {
+	if _, err := d.running(ctx, id); err != nil {
+		return 0, err
+	}
+	return d.machines.ExecAs(ctx, id, msb.ExecOptions{User: user}, []string{"/bin/sh", "-c", command}, s)
+}
+
+// Logs writes what the machine's own command has said since the machine was started.
+func (d Driver) Logs(ctx context.Context, id string, out io.Writer) error {
+	if _, err := d.running(ctx, id); err != nil {
+		return err
+	}
+	code, err := d.machines.ExecAs(ctx, id, msb.ExecOptions{User: "root"}, []string{"/bin/cat", guestLog}, driver.Streams{Out: out, Err: d.log})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("read %s in the machine: exit code %d", guestLog, code)
+	}
+	return err
+}
+
+// existing gives a workspace's machine. One that is absent is an error that says what to do.
+func (d Driver) existing(ctx context.Context, id string) (driver.Machine, error) {
+	m, found, err := d.machines.Find(ctx, id)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: workspace %s has no machine %s in %s; bring the workspace up first", driver.ErrNotFound, id, msbdriver.Name(id),
+			d.machines.MSB.Home)
+	}
+	return m, err
+}
+
+// running gives a workspace's machine, which has to run: msb would boot a stopped one for a
+// command, and stop it again.
+func (d Driver) running(ctx context.Context, id string) (driver.Machine, error) {
+	m, err := d.existing(ctx, id)
+	if err == nil && !m.Running {
+		err = fmt.Errorf("the machine %s of workspace %s is not running; start it first", m.ID, id)
+	}
+	return m, err
+}
+
+// check refuses what would change what runs and cannot be had.
+func (o RunOptions) check() error {
+	if o.Image == "" {
+		return fmt.Errorf("%s: image: expected a reference, seen none", EnvRunOptions)
+	}
+	for _, label := range o.Labels {
+		if key, _, ok := strings.Cut(label, "="); !ok || key == "" {
+			return fmt.Errorf("%s: labels: expected KEY=VALUE, seen %q", EnvRunOptions, label)
+		}
+	}
+	for _, m := range o.allMounts() {
+		if !slices.Contains([]string{"bind", "volume"}, m.Type) {
+			return fmt.Errorf("%s: the mount at %s: expected the type bind or volume, seen %q; take it out of devcontainer.json", EnvRunOptions,
+				m.Target, m.Type)
+		}
+		if !filepath.IsAbs(m.Target) {
+			return fmt.Errorf("%s: the mount of %q: expected an absolute target, seen %q", EnvRunOptions, m.Source, m.Target)
+		}
+	}
+	for name, asked := range map[string]bool{"userns": o.Userns != "", "uidMap": len(o.UIDMap) > 0, "gidMap": len(o.GIDMap) > 0} {
+		if asked {
+			return fmt.Errorf("%s: %s: a machine has no user namespace to map; take it out of devcontainer.json", EnvRunOptions, name)
+		}
+	}
+	if own := "linux/" + Architecture(); o.Platform != "" && o.Platform != own {
+		return fmt.Errorf("%s: platform %s: machines here are %s", EnvRunOptions, o.Platform, own)
 	}
 	return nil
 }

@@ -58,9 +58,18 @@ func (d Driver) Find(ctx context.Context, workspace string) (driver.Machine, boo
 
 // Run implements driver.Driver. What a failed run left is removed; what one left whose context is over is not: Delete does it.
 func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) (driver.Machine, error) {
-	image, err := images.Store{MSB: d.MSB, Log: d.Log}.Deliver(ctx, o.Image, o.ImageBuiltLocally)
+	create, err := d.Prepare(ctx, workspace, o)
 	if err != nil {
 		return driver.Machine{}, err
+	}
+	return driver.Machine{ID: create.Name, Running: true, User: create.User}, d.Create(ctx, workspace, create)
+}
+
+// Prepare brings a machine's image into MicroSandbox's store and gives what Create makes the machine of.
+func (d Driver) Prepare(ctx context.Context, workspace string, o driver.RunOptions) (msb.CreateOptions, error) {
+	image, err := images.Store{MSB: d.MSB, Log: d.Log}.Deliver(ctx, o.Image, o.ImageBuiltLocally)
+	if err != nil {
+		return msb.CreateOptions{}, err
 	}
 	create := msb.CreateOptions{
 		Name: Name(workspace), Image: o.Image, NoPull: true, User: o.User, Env: o.Environment, Labels: o.Labels,
@@ -73,11 +82,11 @@ func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) 
 	for _, f := range o.Files {
 		create.Copies = append(create.Copies, msb.Copy(f))
 	}
-	return driver.Machine{ID: create.Name, Running: true, User: create.User}, d.create(ctx, workspace, create)
+	return create, nil
 }
 
-// create creates a machine.
-func (d Driver) create(ctx context.Context, workspace string, o msb.CreateOptions) error {
+// Create creates the machine that Prepare has prepared, as Run does.
+func (d Driver) Create(ctx context.Context, workspace string, o msb.CreateOptions) error {
 	began := time.Now().Truncate(time.Second) // msb's time stamps may have no fractions
 	err := d.MSB.Create(ctx, o)
 	switch {

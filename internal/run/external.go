@@ -59,9 +59,9 @@ const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
 // runtime is at a path. It gives the provider and what the report says of it. What it makes is in
 // the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
 //
-// custom, if it is not empty, is the CLI for which the adapter wants `parity driver`, of the program at
-// self, in place of the reference one.
-func findExternal(ctx context.Context, o ToolOptions, reference, custom, self string) (cases.External, report.External, error) {
+// custom says that the adapter wants `parity driver`, of the program at self, in place of the reference
+// one.
+func findExternal(ctx context.Context, o ToolOptions, reference string, custom bool, self string) (cases.External, report.External, error) {
 	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
 	switch {
 	case o.ExternalSource != "":
@@ -80,8 +80,8 @@ func findExternal(ctx context.Context, o ToolOptions, reference, custom, self st
 		}
 		return e, head, err
 	}
-	if custom != "" {
-		head, err := customExternal(&e, custom, self)
+	if custom {
+		head, err := customExternal(&e, self)
 		return e, head, err
 	}
 	e.Runtime = reference
@@ -93,18 +93,18 @@ func findExternal(ctx context.Context, o ToolOptions, reference, custom, self st
 	return e, head, os.WriteFile(e.Manifest, madeManifest(referenceName, runtimeName, sum), 0o644)
 }
 
-// customExternal makes the manifest of `parity driver` as an external provider of a CLI.
-func customExternal(e *cases.External, cli, self string) (report.External, error) {
+// customExternal makes the manifest of `parity driver` as an external provider.
+func customExternal(e *cases.External, self string) (report.External, error) {
 	sum, err := HashFile(self)
 	if err != nil {
 		return report.External{}, err
 	}
 	e.Runtime = self
-	text, err := customdriver.Manifest{CLI: cli, URL: placeholderURL + "parity", SHA256: sum}.YAML()
+	text, err := customdriver.Provider{URL: placeholderURL + "parity", SHA256: sum, MemoryMiB: 512}.YAML()
 	if err != nil {
 		return report.External{}, fmt.Errorf("%w --adapter: external: %w", ErrOption, err)
 	}
-	head := report.External{Kind: "reference", Name: "parity driver for " + cli, Version: customdriver.Version, SHA256: sum}
+	head := report.External{Kind: "reference", Name: "parity driver", Version: customdriver.Version, SHA256: sum}
 	return head, os.WriteFile(e.Manifest, text, 0o644)
 }
 

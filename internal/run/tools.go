@@ -19,6 +19,7 @@ import (
 	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/customdriver"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/standin"
@@ -39,7 +40,7 @@ type Tools struct {
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
 	patience float64       // of the adapter, by which deadlines are multiplied
-	custom   string        // the CLI whose external provider is `parity driver`, as the adapter has it
+	custom   bool          // the external provider is `parity driver`, as the adapter has it
 	used     []usedProgram // those that the run stands on, as they were when it began
 }
 
@@ -218,7 +219,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 		return fmt.Errorf("--adapter: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver
+	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver == customdriver.Custom
 	t.patience = a.Patience
 	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
 	for _, d := range a.Deviations() {

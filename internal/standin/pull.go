@@ -47,8 +47,8 @@ func (s store) config() (config, error) {
 	return c, err
 }
 
-// pull brings an image from its registry into the store. Without force, a reference that the store has is left as it is. The stand-in logs
-// in nowhere.
+// pull brings an image from its registry into the store. Without force, a reference that the store
+// has is left as it is. The stand-in logs in nowhere.
 func (s store) pull(text string, o pullOptions) error {
 	ref, err := name.ParseReference(text)
 	if err != nil {
@@ -85,8 +85,9 @@ func (s store) pull(text string, o pullOptions) error {
 	return writeRecord(s.referencesFile(), refs)
 }
 
-// transport is the way to a registry: HTTPS with the authorities that are trusted, or plain HTTP where that was asked for, and there only.
-// The library would take plain HTTP to loopback by itself.
+// transport is the way to a registry: HTTPS with the authorities that are trusted, or plain HTTP
+// where that was asked for, and there only. The library would take plain HTTP to loopback by
+// itself.
 func (s store) transport(host string, o pullOptions) (http.RoundTripper, error) {
 	c, err := s.config()
 	if err != nil {
