@@ -64,7 +64,7 @@ type exit struct {
 func (e *exit) Error() string { return e.text }
 
 func group(name string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: name}
+	c := &cobra.Command{Use: name, RunE: func(_ *cobra.Command, args []string) error { return fmt.Errorf("unknown command %q", args) }}
 	c.AddCommand(commands...)
 	return c
 }
