@@ -44,7 +44,8 @@ const (
 // Contract gives the checks of the command-line contract, in the order in which they must run: they share one workspace, so each stands
 // on those before it. cleanup removes what they made; it must run whatever became of them.
 func Contract(o ContractOptions) (checks []ContractCheck, cleanup func(context.Context) error) {
-	c := &contract{ContractOptions: o, other: CLI{Argv: o.CLI.Argv, Home: o.Other}}
+	c := &contract{ContractOptions: o, other: o.CLI}
+	c.other.Home = o.Other
 	return c.checks(), func(ctx context.Context) error {
 		return errors.Join(c.CLI.Delete(ctx, contractBroken, true), c.CLI.Delete(ctx, contractID, true),
 			c.CLI.ProviderDelete(ctx, contractProvider))
