@@ -13,6 +13,8 @@ type Event struct {
 	Result *Case  `json:"result,omitempty"` // CaseDone
 	Head   *Head  `json:"head,omitempty"`   // Started: what only the place where the cases run can know
 	Text   string `json:"text,omitempty"`   // Note
+
+	BareCreate time.Duration `json:"bareCreateNanoseconds,omitempty"` // Note: see Lab
 }
 
 // EventKind says what an event tells.

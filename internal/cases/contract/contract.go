@@ -1,16 +1,18 @@
-// Package contract is the case that holds the subject's command line to its contract. Of a CLI that breaks it, nothing else can be said:
-// it comes first within its lab, and when it breaks, the cases that run at the same time in other labs are ended.
+// Package contract is the case that holds the subject's command line to its contract. It comes first within its lab. The other cases stand
+// on some of its checks (package catalogue): when one of those breaks, they are not run, or ended in the other labs.
 package contract
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -27,7 +29,7 @@ func Checks() []catalogue.Check {
 	list, _ := subject.Contract(subject.ContractOptions{})
 	checks := make([]catalogue.Check, len(list))
 	for i, c := range list {
-		checks[i] = catalogue.Check{Name: c.Name, Sentence: c.Sentence}
+		checks[i] = catalogue.Check{Name: c.Name, Sentence: c.Sentence, Stands: catalogue.On(c.On...)}
 	}
 	return checks
 }
@@ -35,7 +37,7 @@ func Checks() []catalogue.Check {
 // Run runs the case.
 func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
-		o, err := prepare(ctx, env, plan.Provider, r, dir, c)
+		o, b, err := prepare(ctx, env, plan.Provider, r, dir, c)
 		if err != nil {
 			r.Problem("the contract could not be checked: %v", err)
 			return
@@ -45,9 +47,12 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 		for _, check := range checks {
 			r.Check("", check.Name, func() cases.Finding {
 				return confirmed(func() cases.Finding {
-					ctx, cancel := context.WithTimeout(ctx, env.Within(checkDeadline))
-					defer cancel()
-					return judge(check.Run(ctx))
+					var expected, seen string
+					err := cases.Bounded(ctx, env.Within(checkDeadline), func(ctx context.Context) (err error) {
+						expected, seen, err = check.Run(ctx)
+						return err
+					})
+					return judge(expected, seen, err, func(err error) string { return b.Slow(ctx, env, err) })
 				})
 			})
 		}
@@ -64,31 +69,44 @@ func confirmed(check func() cases.Finding) cases.Finding {
 	return f
 }
 
-func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recorder, dir string, c *cases.Cleanup) (subject.ContractOptions, error) {
-	var o subject.ContractOptions
+func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recorder, dir string, c *cases.Cleanup) (o subject.ContractOptions, b *cases.Bench, err error) {
 	if _, err := cases.NewLink(env.RunID, c); err != nil { // MicroSandbox gives a guest no network without a default route
-		return o, err
+		return o, nil, err
 	}
-	b, err := cases.NewBench(env, provider, r, dir, cases.Surroundings{}, c)
-	if err != nil {
-		return o, err
+	if b, err = cases.NewBench(env, provider, r, dir, cases.Surroundings{}, c); err != nil {
+		return o, nil, err
 	}
 	if err := b.LoadImage(ctx); err != nil {
-		return o, err
+		return o, nil, err
 	}
-	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c")}
+	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c"), Created: created(b.MSB)}
 	if o.CLI.Home, err = b.NewHome("1"); err != nil {
-		return o, err
+		return o, nil, err
 	}
 	if o.Other, err = b.NewHome("2"); err != nil {
-		return o, err
+		return o, nil, err
 	}
-	return o, os.Mkdir(o.Work, 0o755)
+	return o, b, os.Mkdir(o.Work, 0o755)
+}
+
+// created asks MicroSandbox for the creation time of a workspace's machine.
+func created(client *msb.Client) func(context.Context, string) (time.Time, error) {
+	return func(ctx context.Context, uid string) (time.Time, error) {
+		name := subject.VMName(uid)
+		box, err := client.Inspect(ctx, name)
+		if errors.Is(err, msb.ErrNotFound) {
+			return time.Time{}, &subject.ContractError{Verb: "workspace up", Expected: "MicroSandbox has the machine " + name, Seen: "it has none of that name"}
+		}
+		if err != nil { // whose exit code is none of the subject's
+			return time.Time{}, fmt.Errorf("MicroSandbox could not be asked: %v", err)
+		}
+		return box.CreatedAt, nil
+	}
 }
 
 // judge gives the finding for a check of the contract. A command that hangs breaks the contract, as one that says the wrong thing
-// does.
-func judge(expected, seen string, err error) cases.Finding {
+// does, unless slow says why it may be the lab's doing that it did not end.
+func judge(expected, seen string, err error, slow func(error) string) cases.Finding {
 	var breach *subject.ContractError
 	_, exited := proc.ExitCode(err)
 	const next = "docs/contract.md has the command line that a subject must speak"
@@ -97,6 +115,14 @@ func judge(expected, seen string, err error) cases.Finding {
 		return cases.Passed(seen)
 	case cases.NoRoom(err.Error() + seen):
 		return cases.Unclear(expected, seen+" "+err.Error(), cases.NextRoom)
+	}
+	if why := slow(err); why != "" {
+		return cases.Unclear(expected, err.Error()+"; and "+why, cases.NextSlow)
+	}
+	if _, overdue := errors.AsType[*cases.OverdueError](err); overdue {
+		seen = err.Error() // which says how long it had
+	}
+	switch {
 	case errors.As(err, &breach), exited, errors.Is(err, context.DeadlineExceeded):
 		if seen == "" {
 			seen = err.Error()
