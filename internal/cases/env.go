@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,6 +25,9 @@ type Env struct {
 	Scratch string // an empty folder, on a file system with user xattrs
 	Emit    func(report.Event)
 	Tools
+
+	// Unit is how long MicroSandbox itself took to create a bare sandbox in this lab, before the cases; 0 where that is not known.
+	Unit time.Duration
 }
 
 // Tools are the programs that cases use, and how. They are found outside of the lab.
@@ -43,7 +47,7 @@ type Tools struct {
 	AgentFile string // what is served as the subject's agent to a remote machine: a file
 	AgentName string // the name under which the subject asks for it, below the agent's URL; empty means DefaultAgentName
 
-	// Patience multiplies the deadlines within a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
+	// Patience multiplies the deadlines of a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
 	Patience float64
 }
 
@@ -62,12 +66,15 @@ type Remote struct {
 	Target string      // the file with the remote.Target of one that is not Parity's; empty: one of the case's own
 }
 
-// Within is a deadline of a case, as patience has it.
+// Nominal is the unit that every deadline is made for: how long MicroSandbox takes to create a bare sandbox in an emulated lab on a busy
+// machine that is sound otherwise. Where KVM is native, a tenth of it is usual; a lab is slow only when it is slower than an emulated one, as
+// the deadlines are the same.
+const Nominal = 16 * time.Second
+
+// Within is a deadline of a case, as patience and the lab's speed have it: a lab that is slower than the deadlines are made for gets as much
+// more time.
 func (e Env) Within(d time.Duration) time.Duration {
-	if e.Patience == 0 {
-		return d
-	}
-	return time.Duration(float64(d) * e.Patience)
+	return time.Duration(float64(d) * cmp.Or(e.Patience, 1) * max(1, float64(e.Unit)/float64(Nominal)))
 }
 
 // Deadline bounds one case. It is long enough for an emulated lab on a busy machine, also where a case builds images.
@@ -76,13 +83,21 @@ const Deadline = 30 * time.Minute
 // cleanDeadline bounds each clean-up by itself, whatever became of the case's own time.
 const cleanDeadline = 90 * time.Second
 
+// NotRun gives a case that is not run, with the reason.
+func (e Env) NotRun(plan catalogue.Case, reason string) report.Case {
+	r := NewRecorder(context.Background(), plan, e.RunID, e.Emit)
+	r.Problem("%s", reason)
+	return r.Finish()
+}
+
 // Case runs one case: body makes its checks with a context that is bounded, and registers clean-ups, which all run, the last one
 // first, each with its own deadline. dir is an empty folder of the case's own.
 func (e Env) Case(ctx context.Context, plan catalogue.Case, body func(ctx context.Context, r *Recorder, dir string, c *Cleanup)) report.Case {
-	ctx, cancel := context.WithTimeout(ctx, Deadline)
+	ctx, cancel := context.WithTimeout(ctx, e.Within(Deadline))
 	defer cancel()
 	r := NewRecorder(ctx, plan, e.RunID, e.Emit)
-	var c Cleanup
+	r.deadline = e.Within(Deadline)
+	c := Cleanup{deadline: e.Within(cleanDeadline)}
 	// MicroSandbox makes sockets below: the path is short.
 	dir := filepath.Join(e.Scratch, plan.Name+"-"+plan.Provider[:min(1, len(plan.Provider))])
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -101,7 +116,8 @@ func (e Env) Case(ctx context.Context, plan catalogue.Case, body func(ctx contex
 
 // Cleanup is a list of what a case has to remove.
 type Cleanup struct {
-	steps []step
+	steps    []step
+	deadline time.Duration // of each, if it is longer than cleanDeadline
 }
 
 type step struct {
@@ -119,7 +135,7 @@ func (c *Cleanup) Run() []error {
 	var errs []error
 	for i := len(c.steps) - 1; i >= 0; i-- {
 		s := c.steps[i]
-		ctx, cancel := context.WithTimeout(context.Background(), cleanDeadline)
+		ctx, cancel := context.WithTimeout(context.Background(), max(cleanDeadline, c.deadline))
 		var err error
 		if p := panics.Try(func() { err = s.do(ctx) }); p != nil {
 			err = errors.Join(err, p.AsError())

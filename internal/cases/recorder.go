@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type Finding struct {
 	Expected string
 	Seen     string
 	Next     string // what to do about it; empty when it passed
+
+	Deviations []string // what the adapter reads otherwise than the contract has it, and the check stands on
 }
 
 // Passed says that a check was seen to hold.
@@ -37,14 +40,17 @@ func Unclear(expected, seen, next string) Finding {
 }
 
 // Recorder records one case's checks against the catalogue's plan of it, and tells of each as it comes. After a check that broke,
-// the rest is not reached. A Recorder is for one goroutine, save Operation.
+// those that stand on it are not reached; where the plan does not say on what, that is the rest. A Recorder is for one goroutine, save Operation.
 type Recorder struct {
 	ctx    context.Context
 	plan   catalogue.Case
 	emit   func(report.Event)
 	result report.Case
-	next   int  // the planned check that comes next
+	next   int  // the planned check that comes next; those before it are in the result
 	broken bool // a check did not pass
+	lost   bool // the case left its plan: nothing that it does is a check any more
+
+	deadline time.Duration // the case's own
 
 	mu         sync.Mutex
 	operations []report.Operation
@@ -54,25 +60,30 @@ type Recorder struct {
 
 // NewRecorder starts the record of a case. Its context is the case's: once it is done, no check can pass any more.
 func NewRecorder(ctx context.Context, plan catalogue.Case, runID string, emit func(report.Event)) *Recorder {
-	r := &Recorder{ctx: ctx, plan: plan, emit: emit, result: report.Case{ID: plan.ID(), RunID: runID, Started: time.Now()}}
+	r := &Recorder{ctx: ctx, plan: plan, emit: emit, deadline: Deadline, result: report.Case{ID: plan.ID(), RunID: runID, Started: time.Now()}}
 	r.event(report.Event{Kind: report.CaseStarted})
 	return r
 }
 
-// Broken tells whether a check did not pass, so that the checks that follow are not reached.
+// Broken tells whether a check did not pass, so that the checks that stand on it are not reached.
 func (r *Recorder) Broken() bool { return r.broken }
 
-// Check makes the planned check that comes next and tells whether the case goes on. It does nothing after a check that broke. A
-// check that is not the next one of the plan is a fault of this program.
+// Check makes the planned check that comes next and tells whether it passed. It does nothing after a check that broke, if this one
+// stands on it, directly or through others. A check that is not the next one of the plan that can be made is a fault of this program.
 func (r *Recorder) Check(phase, name string, check func() Finding) bool {
-	if r.broken {
+	if r.lost {
 		return false
 	}
-	if r.next >= len(r.plan.Checks) || r.plan.Checks[r.next].Phase != phase || r.plan.Checks[r.next].Name != name {
+	at := r.ahead(phase, name)
+	if at < 0 || slices.ContainsFunc(r.upTo(at), func(i int) bool { return !r.unreachable(i) }) {
 		r.Problem("the case made the check %s, and its plan has another one there", report.Check{Phase: phase, Name: name}.FullName())
-		r.broken = true
+		r.broken, r.lost = true, true
 		return false
 	}
+	if r.unreachable(at) {
+		return false
+	}
+	r.skipTo(at)
 	planned := r.plan.Checks[r.next]
 	r.next++
 	c := report.Check{Phase: phase, Name: name}
@@ -80,27 +91,51 @@ func (r *Recorder) Check(phase, name string, check func() Finding) bool {
 	started := time.Now()
 	r.took() // what ended between two checks is neither's
 	f := r.find(check)
-	c.Commands = r.took()
+	c.Commands, c.Deviations = r.took(), f.Deviations
 	c.Verdict, c.Seen, c.Next, c.Elapsed = f.Verdict, f.Seen, f.Next, time.Since(started)
 	c.Expected = cmp.Or(f.Expected, planned.Sentence)
-	r.broken = f.Verdict != report.Pass
+	r.broken = r.broken || f.Verdict != report.Pass
 	r.done(c)
-	return !r.broken
+	return f.Verdict == report.Pass
+}
+
+// ahead gives the place of a planned check that was not come to yet; -1 if there is none.
+func (r *Recorder) ahead(phase, name string) int {
+	for i := r.next; i < len(r.plan.Checks); i++ {
+		if p := r.plan.Checks[i]; p.Phase == phase && p.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// upTo gives the places of the checks that were not come to yet and are before one.
+func (r *Recorder) upTo(end int) (places []int) {
+	for i := r.next; i < end; i++ {
+		places = append(places, i)
+	}
+	return places
+}
+
+// unreachable tells whether a planned check stands on one that did not pass, or was not come to.
+func (r *Recorder) unreachable(i int) bool {
+	return slices.ContainsFunc(r.plan.StandsOn(i), func(on int) bool {
+		return on < 0 || on >= r.next || r.result.Checks[on].Verdict != report.Pass
+	})
 }
 
 // Override records that the subject broke the promise of a planned check, although an earlier check broke: for evidence that stands by
-// itself, such as a receipt of the target's under deny. The checks between are not reached.
+// itself, such as a receipt of the target's under deny. The plan says of which checks that can be. The checks between are not reached.
 func (r *Recorder) Override(phase, name string, f Finding) {
-	for i := r.next; i < len(r.plan.Checks); i++ {
-		if p := r.plan.Checks[i]; p.Phase == phase && p.Name == name {
-			r.skipTo(i)
-			r.next = i + 1
-			r.broken = true
-			r.done(report.Check{Phase: phase, Name: name, Verdict: f.Verdict, Expected: cmp.Or(f.Expected, p.Sentence), Seen: f.Seen, Next: f.Next})
-			return
-		}
+	at := r.ahead(phase, name)
+	if r.lost || at < 0 || !r.plan.Checks[at].Alone {
+		r.Problem("the case overrides the check %s, which its plan does not have ahead as one that stands alone", report.Check{Phase: phase, Name: name}.FullName())
+		return
 	}
-	r.Problem("the case overrides the check %s, which its plan does not have ahead", report.Check{Phase: phase, Name: name}.FullName())
+	r.skipTo(at)
+	r.next++
+	r.broken = true
+	r.done(report.Check{Phase: phase, Name: name, Verdict: f.Verdict, Expected: cmp.Or(f.Expected, r.plan.Checks[at].Sentence), Seen: f.Seen, Next: f.Next})
 }
 
 func (r *Recorder) find(check func() Finding) Finding {
@@ -120,7 +155,7 @@ func (r *Recorder) find(check func() Finding) Finding {
 
 func (r *Recorder) over(err error) Finding {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return Unclear("", fmt.Sprintf("the case's deadline of %s passed", Deadline), "see which check took the time, and run it again on a machine that is less busy")
+		return Unclear("", fmt.Sprintf("the case's deadline of %s passed", r.deadline), "see which check took the time, and run it again on a machine that is less busy")
 	}
 	return Unclear("", "the run was interrupted", "run it again")
 }
@@ -194,8 +229,14 @@ func (r *Recorder) Timed(name string) (done func()) {
 	return func() { r.Operation(name, time.Since(started)) }
 }
 
-// Finish ends the record: what was not reached is named so, and the verdict follows from the checks.
+// Finish ends the record: what was not reached is named so, and the verdict follows from the checks. That a check was left out that
+// could be made is a fault of this program.
 func (r *Recorder) Finish() report.Case {
+	for _, at := range r.upTo(len(r.plan.Checks)) {
+		if p := r.plan.Checks[at]; !r.unreachable(at) && len(r.result.Problems) == 0 {
+			r.Problem("the case did not make the check %s, and all that it stands on passed", report.Check{Phase: p.Phase, Name: p.Name}.FullName())
+		}
+	}
 	r.skipTo(len(r.plan.Checks))
 	r.mu.Lock()
 	r.result.Operations = r.operations

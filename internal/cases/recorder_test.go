@@ -18,7 +18,7 @@ var plan = catalogue.Case{
 	Checks: []catalogue.Check{
 		{Name: "a", Sentence: "A holds."},
 		{Phase: "created", Name: "b", Sentence: "B holds."},
-		{Phase: "created", Name: "c", Sentence: "C holds."},
+		{Phase: "created", Name: "c", Sentence: "C holds.", Alone: true},
 		{Name: "d", Sentence: "D holds."},
 	},
 }
@@ -166,5 +166,69 @@ func TestEveryCleanUpRunsLastFirstWhateverHappened(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(scratch); len(left) != 0 {
 		t.Errorf("left in the scratch folder: %v", left)
+	}
+}
+
+// graph is a plan in which c stands on a, d on b and c, e on none, and f on all.
+var graph = catalogue.Case{
+	Scenario: "s", Provider: "p", Name: "g", Weight: 1,
+	Checks: []catalogue.Check{
+		{Name: "a", Sentence: "A holds.", Stands: catalogue.On()},
+		{Name: "b", Sentence: "B holds.", Stands: catalogue.On()},
+		{Name: "c", Sentence: "C holds.", Stands: catalogue.On("a")},
+		{Name: "d", Sentence: "D holds.", Stands: catalogue.On("b", "c")},
+		{Name: "e", Sentence: "E holds.", Stands: catalogue.On()},
+		{Name: "f", Sentence: "F holds."},
+	},
+}
+
+// A check that broke takes with it what stands on it, directly or through others, and nothing else.
+func TestOnlyWhatStandsOnABrokenCheckIsNotReached(t *testing.T) {
+	for broken, want := range map[string]string{
+		"":   "a: pass, b: pass, c: pass, d: pass, e: pass, f: pass",
+		"a":  "a: fail, b: pass, c: not reached, d: not reached, e: pass, f: not reached",
+		"b":  "a: pass, b: fail, c: pass, d: not reached, e: pass, f: not reached",
+		"c":  "a: pass, b: pass, c: fail, d: not reached, e: pass, f: not reached",
+		"e":  "a: pass, b: pass, c: pass, d: pass, e: fail, f: not reached",
+		"be": "a: pass, b: fail, c: pass, d: not reached, e: fail, f: not reached",
+	} {
+		r := cases.NewRecorder(t.Context(), graph, "run", func(report.Event) {})
+		for _, check := range graph.Checks {
+			passed := r.Check("", check.Name, func() cases.Finding {
+				if strings.Contains(broken, check.Name) {
+					return bad()
+				}
+				return good()
+			})
+			if passed != strings.Contains(want, check.Name+": pass") {
+				t.Errorf("broken %q: the check %s says %t", broken, check.Name, passed)
+			}
+		}
+		c := r.Finish()
+		if verdicts(c) != want || len(c.Problems) > 0 || (c.Verdict == report.Pass) != (broken == "") {
+			t.Errorf("broken %q: %s: %s, %q; want %s", broken, c.Verdict, verdicts(c), c.Problems, want)
+		}
+		rep := report.Report{Head: report.Head{RunID: "run"}, Selected: []string{graph.ID()}, Cases: []report.Case{c}}
+		if problems := catalogue.Verify([]catalogue.Case{graph}, rep); len(problems) > 0 {
+			t.Errorf("broken %q: the catalogue finds %q", broken, problems)
+		}
+	}
+}
+
+// After a break too, the checks that can be made must be: leaving one out is no pass, and no silent "not reached".
+func TestLeavingOutACheckThatCanBeMadeIsAProblem(t *testing.T) {
+	for name, made := range map[string]string{"in the middle": "abe", "at the end": "abc", "another order": "abec"} {
+		r := cases.NewRecorder(t.Context(), graph, "run", func(report.Event) {})
+		for _, check := range strings.Split(made, "") {
+			r.Check("", check, func() cases.Finding {
+				if check == "b" {
+					return bad()
+				}
+				return good()
+			})
+		}
+		if c := r.Finish(); len(c.Problems) != 1 {
+			t.Errorf("%s: %s, %q", name, verdicts(c), c.Problems)
+		}
 	}
 }

@@ -17,6 +17,8 @@ type Case struct {
 	Promise  string // one sentence
 	Checks   []Check
 	Weight   int // how long it takes next to the other cases; for spreading cases over labs
+
+	Contract Standing // the contract's checks that it stands on; see Missing
 }
 
 // Check is one named check; each is a sentence that is true or not.
@@ -25,6 +27,9 @@ type Check struct {
 	Name     string
 	Sentence string
 	Shared   bool // it is one and the same check in every case that has it
+
+	Stands Standing // the earlier checks of its phase without which it can say nothing
+	Alone  bool     // that it failed is evidence by itself, also after a check that it stands on broke
 }
 
 // ID is scenario/provider/name; a case of Parity has no provider.
@@ -59,8 +64,7 @@ const Parity = "parity"
 // All is the name that selects every scenario.
 const All = "all"
 
-// contractScenario is the scenario that every selection holds: nothing can be said of a subject whose command line does not
-// keep its contract.
+// contractScenario is the scenario that every selection holds: each case stands on some of its checks.
 const contractScenario = "contract"
 
 // Catalogue is every case, in the order in which they are listed and reported.
@@ -78,10 +82,10 @@ func New(contract []Check) Catalogue {
 	}
 	for _, p := range providers {
 		all = append(all, Case{
-			Scenario: "egress", Provider: p, Name: "public", Weight: 3, Checks: egressChecks(p, false),
+			Scenario: "egress", Provider: p, Name: "public", Weight: 3, Contract: onContract, Checks: egressChecks(p, false),
 			Promise: "A workspace without a network policy reaches a public address, before and after a restart and a recreation.",
 		}, Case{
-			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Checks: egressChecks(p, true),
+			Scenario: "egress", Provider: p, Name: "deny", Weight: 4, Contract: onContract, Checks: egressChecks(p, true),
 			Promise: "A workspace whose egress is denied cannot open a TCP connection, before and after a restart and a recreation.",
 		})
 	}
@@ -92,12 +96,12 @@ func New(contract []Check) Catalogue {
 			{ImageFeature, "What a Dockerfile and a Dev Container Feature make of an image arrives in the guest whole, and so does its next version."},
 		} {
 			all = append(all, Case{
-				Scenario: "image-parity", Provider: p, Name: one.name, Weight: 5, Checks: imageParityChecks(p, one.name), Promise: one.promise,
+				Scenario: "image-parity", Provider: p, Name: one.name, Weight: 5, Contract: onContract, Checks: imageParityChecks(p, one.name), Promise: one.promise,
 			})
 		}
 	}
 	all = append(all, Case{
-		Scenario: "remote-agent", Provider: External, Name: "delivery", Weight: 5, Checks: remoteAgentChecks(),
+		Scenario: "remote-agent", Provider: External, Name: "delivery", Weight: 5, Contract: onContract, Checks: remoteAgentChecks(),
 		Promise: "A remote agent downloads a runtime once, verifies it, and reuses it when its source is gone.",
 	})
 	return append(all, Comparisons(all)...)
@@ -178,8 +182,7 @@ func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 	return append(selected, Comparisons(selected)...), nil
 }
 
-// Only keeps those of the selected cases whose id matches the pattern (package path), and the contract's: nothing can be said of a
-// subject that does not keep it. A pattern that is none, or that matches no case, is an error that lists the ids.
+// Only keeps those of the selected cases whose id matches the pattern (package path), and the contract's, on which they stand. A pattern that is none, or that matches no case, is an error that lists the ids.
 func Only(selected []Case, pattern string) ([]Case, error) {
 	var kept []Case
 	var known []string

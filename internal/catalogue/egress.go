@@ -14,7 +14,7 @@ func egressChecks(provider string, deny bool) []Check {
 	for _, phase := range []string{Created, Restarted, Recreated} {
 		checks = append(checks, egressPhase(provider, phase, deny)...)
 	}
-	return append(checks, Check{Name: "receipts", Sentence: "At the end the endpoint holds exactly the receipts that the case expects, and no stranger's."})
+	return append(checks, Check{Name: "receipts", Alone: deny, Sentence: "At the end the endpoint holds exactly the receipts that the case expects, and no stranger's."})
 }
 
 func egressPhase(provider, phase string, deny bool) []Check {
@@ -36,7 +36,9 @@ func egressPhase(provider, phase string, deny bool) []Check {
 		add("control-probe-after", "After the denied request: the control workspace reaches the endpoint.")
 		add("host-probe-after", "After the denied request: the host reaches the endpoint.")
 		add("endpoint-after", "After the denied request: the endpoint finds itself healthy.")
-		add("no-leak", "During the denied request the endpoint accepted nothing but the host's and the control's connections.")
+		inside = append(inside, Check{
+			Name: "no-leak", Alone: true, Sentence: "During the denied request the endpoint accepted nothing but the host's and the control's connections.",
+		})
 		add("deny", "The workspace's connection to the endpoint was refused, or reset.")
 	} else {
 		add("host-probe", "The host reaches the endpoint.")

@@ -9,7 +9,8 @@ import (
 
 // Verify holds a run's report against the cases that were selected for it and gives each fault in a sentence: a case that is
 // missing, not selected or there twice; a result of another run; a check that is missing, not planned, there twice or out of
-// order; a verdict that is unknown or does not follow from what it is made of. It gives nothing when the report is sound,
+// order; a check that was made though what it stands on broke, or not made though nothing did; a verdict that is unknown or does not
+// follow from what it is made of. It gives nothing when the report is sound,
 // whatever its verdicts. Call it before report.Conclude, and put what it gives into the report's Problems.
 func Verify(selected []Case, r report.Report) []string {
 	var problems []string
@@ -39,7 +40,7 @@ func Verify(selected []Case, r report.Report) []string {
 			add("case %s was selected once and is in the report %d times", plan.ID(), len(ran))
 		}
 		for _, c := range ran {
-			problems = append(problems, verifyCase(plan, c)...)
+			problems = append(problems, verifyCase(plan, c, r.Cases)...)
 		}
 	}
 	for _, c := range r.Cases {
@@ -53,7 +54,7 @@ func Verify(selected []Case, r report.Report) []string {
 	return problems
 }
 
-func verifyCase(plan Case, c report.Case) []string {
+func verifyCase(plan Case, c report.Case, all []report.Case) []string {
 	var problems []string
 	add := func(format string, args ...any) {
 		problems = append(problems, "case "+c.ID+": "+fmt.Sprintf(format, args...))
@@ -92,9 +93,58 @@ func verifyCase(plan Case, c report.Case) []string {
 			}
 		}
 	}
+	switch sound := slices.Equal(order, planned); {
+	case sound && plan.Scenario == Parity:
+		problems = append(problems, verifyComparison(plan, c, all)...)
+	case sound:
+		problems = append(problems, verifyStanding(plan, c)...)
+	}
 	if follows := c.Judge(); c.Verdict != follows {
 		add("its verdict is %q, and %q follows from its %s and %s",
 			c.Verdict, follows, report.Count(len(c.Checks), "check"), report.Count(len(c.Problems), "problem"))
+	}
+	return problems
+}
+
+// verifyStanding holds a case whose checks are the planned ones, each once and in order, against what they stand on.
+func verifyStanding(plan Case, c report.Case) []string {
+	var problems []string
+	add := func(format string, args ...any) {
+		problems = append(problems, "case "+c.ID+": "+fmt.Sprintf(format, args...))
+	}
+	checks := slices.DeleteFunc(slices.Clone(c.Checks), func(k report.Check) bool {
+		return !slices.ContainsFunc(plan.Checks, func(p Check) bool { return p.Phase == k.Phase && p.Name == k.Name })
+	})
+	for i := range min(len(checks), len(plan.Checks)) {
+		lost := ""
+		for _, on := range plan.StandsOn(i) {
+			switch {
+			case on < 0:
+				add("the catalogue has check %s stand on one that is none before it", checks[i].FullName())
+			case checks[on].Verdict != report.Pass && lost == "":
+				lost = checks[on].FullName()
+			}
+		}
+		switch made := checks[i].Verdict != report.NotReached; {
+		case made && lost != "" && !(plan.Checks[i].Alone && checks[i].Verdict == report.Fail):
+			add("check %s was made, and it stands on %s, which did not pass", checks[i].FullName(), lost)
+		case !made && lost == "" && len(c.Problems) == 0:
+			add("check %s was not reached, and all that it stands on passed", checks[i].FullName())
+		}
+	}
+	return problems
+}
+
+// verifyComparison holds a case that compares others against those: a comparison is not reached only if one of the two did not pass.
+func verifyComparison(plan Case, c report.Case, all []report.Case) (problems []string) {
+	for _, check := range c.Checks {
+		broke := slices.ContainsFunc(all, func(o report.Case) bool {
+			ids := []string{Case{Scenario: plan.Name, Provider: Builtin, Name: check.Name}.ID(), Case{Scenario: plan.Name, Provider: External, Name: check.Name}.ID()}
+			return slices.Contains(ids, o.ID) && o.Verdict != report.Pass
+		})
+		if check.Verdict == report.NotReached && !broke {
+			problems = append(problems, fmt.Sprintf("case %s: check %s was not reached, and both cases that it compares passed", c.ID, check.FullName()))
+		}
 	}
 	return problems
 }

@@ -104,8 +104,9 @@ func writeConformance(dir, runtime string, started time.Time, results []conforma
 		return err
 	}
 	plan := catalogue.Case{Scenario: "conformance", Provider: catalogue.External, Name: "runtime"}
+	needs := conformance.Needs()
 	for _, name := range conformance.Names() {
-		plan.Checks = append(plan.Checks, catalogue.Check{Name: name[0], Sentence: name[1]})
+		plan.Checks = append(plan.Checks, catalogue.Check{Name: name[0], Sentence: name[1], Stands: catalogue.On(needs[name[0]]...)})
 	}
 	r := report.Report{Started: started, Elapsed: time.Since(started), Selected: []string{plan.ID()}, Head: report.Head{
 		RunID: run.NewRunID(), Parity: version(), KVM: os.Getenv(lab.EnvLab), KVMReason: "where this command was run",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+	"math"
 
 	"dagger/parity/internal/lab"
 )
@@ -59,6 +60,20 @@ func refuseNoTime(c *cobra.Command, names ...string) error {
 		}
 		if c.Flags().Changed(name) && value <= 0 {
 			return usageErrorf("--%s %s: --%[1]s must be above 0; give a time such as 30m, or leave the flag out", name, value)
+		}
+	}
+	return nil
+}
+
+// refuseNoFactor refuses the flags that are not a number above 0.
+func refuseNoFactor(c *cobra.Command, names ...string) error {
+	for _, name := range names {
+		value, err := c.Flags().GetFloat64(name)
+		if err != nil {
+			return err
+		}
+		if !(value > 0) || math.IsInf(value, 0) {
+			return usageErrorf("--%s %g: expected a number above 0; give one such as 3, or leave the flag out", name, value)
 		}
 	}
 	return nil

@@ -61,6 +61,7 @@ type runFlags struct {
 	labs                        int
 	memory, disk                int
 	timeout                     time.Duration
+	patience                    float64
 }
 
 func scenarioCommand(scenario string) *cobra.Command {
@@ -74,8 +75,11 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := cmp.Or(refuseEmpty(c, "provider", "only", "external-provider", "external-binary", "external-runtime", "agent", "report", "kvm", "subject", "adapter", "subject-path", "builtin-source", "microsandbox", "microsandbox-sha256", "docker-host", "remote", "remote-key", "remote-known-hosts"),
-				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout")); err != nil {
+				refuseBelow(c, labsLimit, memoryLimit, diskLimit), refuseNoTime(c, "timeout"), refuseNoFactor(c, "patience")); err != nil {
 				return err
+			}
+			if !c.Flags().Changed("timeout") {
+				f.timeout = time.Duration(float64(f.timeout) * f.patience)
 			}
 			return f.run(c.Context(), scenario)
 		},
@@ -113,7 +117,8 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	if scenario == catalogue.All {
 		suite = 2 * time.Hour
 	}
-	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run; each case has one of its own, of "+cases.Deadline.String())
+	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run, times --patience unless it is given; each case has one of its own, of "+cases.Deadline.String())
+	flags.Float64Var(&f.patience, "patience", 1, "multiplies the deadlines of the cases, for a subject that is slow (docs/contract.md says how long a command has)")
 	return c
 }
 
@@ -200,7 +205,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		}
 	}()
 	r, err := run.Run(ctx, run.Options{
-		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Folder: place.Path(), Fault: fault.Asked(), Watch: traces.Event,
+		Version: version(), Cases: selected, KVM: decision, Tools: tools, Labs: f.labs, Report: dir, Folder: place.Path(), Fault: fault.Asked(), Watch: traces.Event, Patience: f.patience,
 		Lab: lab.Options{Cache: f.tools.Cache, MemoryMiB: f.memory, DiskGiB: f.disk},
 	}, p, again)
 	if ctx.Err() != nil {

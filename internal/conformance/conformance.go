@@ -108,6 +108,15 @@ func Names() (list [][2]string) {
 	return list
 }
 
+// Needs gives, for each check by its name, the names of the earlier checks that it stands on.
+func Needs() map[string][]string {
+	needs := map[string][]string{}
+	for _, c := range (&suite{}).checks() {
+		needs[c.name] = c.needs
+	}
+	return needs
+}
+
 func (s *suite) result(ctx context.Context, c check, passed map[string]bool) Result {
 	r := Result{Name: c.name, Sentence: c.sentence}
 	for _, need := range c.needs {

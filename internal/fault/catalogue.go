@@ -54,6 +54,7 @@ const (
 	ImageMarkerLost            Fault = "image-marker-lost"
 	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
+	ListHangsInASlowLab        Fault = "list-hangs-in-a-slow-lab"
 )
 
 // The faults of the reference CLI. Catalogue describes each.
@@ -73,6 +74,7 @@ const (
 	UpDoesNothing           Fault = "up-does-nothing"
 	UpFails                 Fault = "up-fails"
 	StartIgnored            Fault = "start-ignored"
+	StartMakesAnew          Fault = "start-makes-anew"
 	StopIgnored             Fault = "stop-ignored"
 	RecreateIgnored         Fault = "recreate-ignored"
 	DeleteIgnored           Fault = "delete-ignored"
@@ -230,6 +232,7 @@ func Catalogue() []Entry {
 		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
 		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
+		{ListHangsInASlowLab, StandIn, "It takes seconds to create a sandbox, and the list of workspaces never ends once there is one."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
 		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},
@@ -246,6 +249,7 @@ func Catalogue() []Entry {
 		{UpDoesNothing, Reference, "An up says success and has done nothing."},
 		{UpFails, Reference, "Every up fails."},
 		{StartIgnored, Reference, "An up of a stopped workspace says success and does not start it."},
+		{StartMakesAnew, Reference, "An up of a stopped workspace removes its machine and makes it anew."},
 		{StopIgnored, Reference, "A stop says success and stops nothing."},
 		{RecreateIgnored, Reference, "An up --recreate says success and does nothing."},
 		{DeleteIgnored, Reference, "A delete says success and deletes nothing."},

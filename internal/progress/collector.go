@@ -13,6 +13,7 @@ type Collector struct {
 	selected []catalogue.Case
 	runID    string
 	head     *report.Head
+	bare     time.Duration
 	done     []report.Case         // as the step gave them
 	begun    map[string]*begunCase // by id; each case that has an event
 	commands map[string][]report.Command
@@ -35,6 +36,9 @@ func NewCollector(selected []catalogue.Case, runID string) *Collector {
 func (c *Collector) Event(e report.Event) {
 	if e.Kind == report.Started && e.Head != nil {
 		c.head = e.Head
+	}
+	if e.BareCreate > 0 {
+		c.bare = e.BareCreate
 	}
 	if e.Case == "" {
 		return
@@ -62,6 +66,9 @@ func (c *Collector) Transcripts() map[string][]report.Command { return c.command
 
 // Head is what the lab's step said of the place where it ran; nil when it said nothing.
 func (c *Collector) Head() *report.Head { return c.head }
+
+// BareCreate is what the lab's step measured of the lab's speed; 0 when it did not.
+func (c *Collector) BareCreate() time.Duration { return c.bare }
 
 // Cases gives the results: what the step said of each case that it finished, and for each selected case that it did not, what
 // its events say, with reason as the explanation: the check in flight is inconclusive, those after it are not reached. Cases

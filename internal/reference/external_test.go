@@ -114,7 +114,7 @@ func (e *externalBench) noRuntime() {
 // The contract does not know which provider it is.
 func TestContractOfAnExternalProvider(t *testing.T) {
 	e := newExternalBench(t)
-	e.keepsContract(filepath.Dir(e.manifest), e.home())
+	e.keepsContract(filepath.Dir(e.manifest), e.home(), e.msb)
 	e.noRuntime()
 }
 

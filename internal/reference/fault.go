@@ -79,6 +79,10 @@ func misbehavingUp(ctx context.Context, c *cobra.Command, args []string, run run
 		if err := errors.Join(own.Replace([]string{blocked + "=false"}), c.Flags().Set("recreate", "true")); err != nil {
 			return err
 		}
+	case fault.On(fault.StartMakesAnew) && isStopped(ctx, c):
+		if err := c.Flags().Set("recreate", "true"); err != nil {
+			return err
+		}
 	case fault.On(fault.UpFailsSilently), fault.On(fault.UpPrintsText):
 		out, err := captured(ctx, c, args, run)
 		if err == nil && fault.On(fault.UpPrintsText) {
@@ -149,7 +153,7 @@ func misbehavingList(ctx context.Context, c *cobra.Command, args []string, run r
 		out = strings.ReplaceAll(out, `"uid"`, `"uuid"`)
 	case fault.On(fault.ListFails) && !empty:
 		return errors.New("the workspaces cannot be listed (PARITY_FAULT)")
-	case fault.On(fault.ListHangs) && !empty:
+	case (fault.On(fault.ListHangs) || fault.On(fault.ListHangsInASlowLab)) && !empty:
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -187,6 +191,18 @@ func isKnown(c *cobra.Command) bool {
 	id, _ := c.Flags().GetString("id")
 	_, _, err := opened(id)
 	return err == nil
+}
+
+// isStopped tells whether the workspace that an up is about is there and stopped.
+func isStopped(ctx context.Context, c *cobra.Command) bool {
+	id, _ := c.Flags().GetString("id")
+	w, d, err := opened(id)
+	if err != nil {
+		return false
+	}
+	defer release(d)
+	state, err := stateOf(ctx, d, w)
+	return err == nil && state == stateStopped
 }
 
 // blocked is the option that denies egress, as it is given.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference"
 	"dagger/parity/internal/subject"
@@ -69,6 +70,7 @@ type bench struct {
 	*testing.T
 	subject.CLI
 	msb, dir string // MSB_HOME; a workspace's folder
+	program  string // the stand-in for msb
 }
 
 func newBench(t *testing.T) *bench {
@@ -86,6 +88,7 @@ func newBench(t *testing.T) *bench {
 	if err := os.WriteFile(filepath.Join(bin, "msb"), text, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	b.program = filepath.Join(bin, "msb")
 	b.Argv = []string{os.Args[0], "devsy"}
 	b.Home = b.home()
 	b.Home.Path = bin + ":" + os.Getenv("PATH")
@@ -158,11 +161,16 @@ func (b *bench) run(args ...string) (proc.Result, int) {
 	return res, code
 }
 
-// keepsContract makes every check of the contract, with a provider's source and another home.
-func (b *bench) keepsContract(source string, other subject.Home) {
+// keepsContract makes every check of the contract, with a provider's source, another home, and the store of the workspaces' machines.
+func (b *bench) keepsContract(source string, other subject.Home, store string) {
 	b.Helper()
+	client := msb.Client{Path: b.program, Home: store}
+	created := func(ctx context.Context, uid string) (time.Time, error) {
+		box, err := client.Inspect(ctx, subject.VMName(uid))
+		return box.CreatedAt, err
+	}
 	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: b.CLI, Other: other, Source: source,
-		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: b.TempDir()})
+		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: b.TempDir(), Created: created})
 	for _, check := range checks {
 		if expected, seen, err := check.Run(bounded(b.T)); err != nil {
 			b.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)
@@ -173,7 +181,7 @@ func (b *bench) keepsContract(source string, other subject.Home) {
 
 func TestContract(t *testing.T) {
 	b := newBench(t)
-	b.keepsContract("microsandbox", b.home())
+	b.keepsContract("microsandbox", b.home(), b.msb)
 }
 
 func TestLifecycle(t *testing.T) {

@@ -115,7 +115,7 @@ func TestContractOfARemoteProvider(t *testing.T) {
 	r := newRemoteBench(t)
 	other := r.bench.home()
 	other.MSBHome = ""
-	r.keepsContract(r.manifest, other)
+	r.keepsContract(r.manifest, other, r.theirMSB)
 	if n := r.served.Agent.Requests(); n != 1 {
 		t.Errorf("the agent was asked for %d times", n)
 	}

@@ -14,7 +14,8 @@ type Event struct {
 	Head   *Head  `json:"head,omitempty"`   // Started: what only the place where the cases run can know
 	Text   string `json:"text,omitempty"`   // Note
 
-	Command *Command `json:"command,omitempty"` // CommandDone
+	Command    *Command      `json:"command,omitempty"`               // CommandDone
+	BareCreate time.Duration `json:"bareCreateNanoseconds,omitempty"` // Note: see Lab
 }
 
 // EventKind says what an event tells.

@@ -18,7 +18,7 @@ const (
 	Pass         Verdict = "pass"         // it was seen to hold
 	Fail         Verdict = "fail"         // the subject broke a promise
 	Inconclusive Verdict = "inconclusive" // the test could not tell
-	NotReached   Verdict = "not reached"  // it stands after a check that broke
+	NotReached   Verdict = "not reached"  // it stands on a check that broke
 )
 
 // Report is one run.
@@ -50,6 +50,7 @@ type Head struct {
 	External     *External    `json:"external,omitempty"` // the external provider, where the run has one
 	Agent        *Agent       `json:"agent,omitempty"`    // what remote-agent serves as the agent, where that is not the subject itself
 	Remote       string       `json:"remote,omitempty"`   // the remote machine of remote-agent, ssh://USER@HOST:PORT, where it is not Parity's own
+	Patience     float64      `json:"patience,omitempty"` // what the deadlines of the cases were multiplied by, if not 1
 	Fault        string       `json:"fault,omitempty"`    // what Parity's own parts were told to do wrong
 }
 
@@ -119,6 +120,9 @@ type Lab struct {
 	Cases []string      `json:"cases"`
 	Boot  time.Duration `json:"bootNanoseconds"` // from the start to the first command
 	Total time.Duration `json:"totalNanoseconds"`
+
+	// BareCreate is how long MicroSandbox itself took to create a bare sandbox there, before the cases; 0 where it was not measured.
+	BareCreate time.Duration `json:"bareCreateNanoseconds,omitempty"`
 }
 
 // Case is one case that ran.

@@ -40,6 +40,9 @@ func headLines(r Report) []headLine {
 	if h.Remote != "" {
 		lines = append(lines, headLine{"remote", h.Remote + ", whose KVM and kernel the check fixture/remote of remote-agent names"})
 	}
+	if h.Patience != 0 {
+		lines = append(lines, headLine{"patience", fmt.Sprintf("%g: what the deadlines of the cases were multiplied by", h.Patience)})
+	}
 	for i := range lines {
 		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
 	}

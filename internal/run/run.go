@@ -19,7 +19,6 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 
-	"dagger/parity/internal/cases/contract"
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
@@ -41,7 +40,7 @@ type Options struct {
 	Watch   func(report.Event) // is told of each event, from several labs at the same time; may be nil
 
 	Fault    fault.Fault // by which Parity's own parts are to misbehave, if any
-	Patience float64     // see cases.Env
+	Patience float64     // see cases.Tools
 }
 
 // Run runs the cases and writes the report, which it gives too. It shows progress as it goes. The error is about the run, not about
@@ -54,19 +53,21 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit,
 		External: o.Tools.External, Agent: o.Tools.Served, Fault: string(o.Fault),
 	}
+	if o.Patience != 1 {
+		r.Head.Patience = o.Patience
+	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())
 	}
 	run, comparisons := apart(o.Cases)
 	labs := o.spread(run)
-	// When the subject breaks its contract, the cases in the other labs are ended: nothing can be said of it.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	b := newBreaches(ctx, labs)
+	defer b.close()
 
 	work := pool.NewWithResults[outcome]()
 	for i, mine := range labs {
 		work.Go(func() outcome {
-			return runLab(ctx, cancel, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
+			return runLab(b.labs[i].ctx, b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
 		})
 	}
 	for _, out := range work.Wait() {
@@ -128,19 +129,14 @@ type outcome struct {
 	transcripts map[string][]report.Command // by the case's id
 }
 
-// breachError is the end of a run whose subject broke its contract: the id of the case that says so.
-type breachError string
-
-func (e breachError) Error() string { return string(e) + " did not pass: see its checks" }
-
 // runLab runs a step with some of the cases in a lab of its own.
-func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+func runLab(ctx context.Context, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
 	collector := progress.NewCollector(mine, runID)
 	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
 	for _, c := range mine {
 		out.lab.Cases = append(out.lab.Cases, c.ID())
 	}
-	argv, err := o.Tools.step(o.Folder, runID, o.Patience, out.lab.Cases)
+	argv, err := o.Tools.step(o.Folder, runID, o.Patience, out.lab.Cases, b.contracts())
 	if err != nil {
 		out.problem = fmt.Sprintf("the lab's setup could not be written: %v", err)
 		out.cases = collector.Cases(out.problem)
@@ -157,8 +153,8 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 			if o.Watch != nil {
 				o.Watch(e)
 			}
-			if e.Kind == report.CaseDone && e.Result != nil && e.Result.Verdict != report.Pass && strings.HasPrefix(e.Case, contract.Scenario+"/") {
-				breach(breachError(e.Case))
+			if e.Kind == report.CaseDone && e.Result != nil {
+				b.done(*e.Result)
 			}
 		}, func(line string) { fmt.Fprintln(&words, line) })
 		stdout.CloseWithError(err)
@@ -174,7 +170,7 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 	events.Close()
 	following.Wait()
 
-	out.lab.Boot, out.lab.Total = res.Boot, time.Since(started)
+	out.lab.Boot, out.lab.Total, out.lab.BareCreate = res.Boot, time.Since(started), collector.BareCreate()
 	out.head = collector.Head()
 	reason := ""
 	switch {
@@ -195,7 +191,7 @@ func runLab(ctx context.Context, breach context.CancelCauseFunc, again <-chan st
 	out.problem = reason
 	if broke, ok := errors.AsType[breachError](context.Cause(ctx)); ok {
 		// The case that broke says what is wrong: the run itself is sound, and ended the others as it has to.
-		reason, out.problem, out.ended = "it was ended, as "+broke.Error(), "", true
+		reason, out.problem, out.ended = "it was ended: "+broke.Error(), "", true
 	}
 	if reason == "" {
 		reason = "the step ended without a word about it"

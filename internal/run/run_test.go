@@ -72,7 +72,7 @@ func runScript(t *testing.T, ctx context.Context, script string, selected ...cat
 func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, script string, selected ...catalogue.Case) report.Report {
 	t.Helper()
 	step := filepath.Join(t.TempDir(), "step")
-	head := readSetup + "has() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=$(cat \"$3\")\n"
+	head := readSetup + "has() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=$(sed '/\"Contracts\"/,/\\]/d' \"$3\")\n"
 	if err := os.WriteFile(step, []byte(head+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func self(t *testing.T) string {
 	return path
 }
 
-// Nothing can be said of a subject that breaks its contract: the cases in the other lab are ended.
+// Nothing can be said of a case when what it stands on broke: it is ended in the other lab, and says which check that is.
 func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
 	script := "if has contract/; then\n" + done(t, contractCase, report.Pass, report.Fail) + "exit 0\nfi\n" +
 		started(t, egressCase, "a") + "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
@@ -218,8 +218,44 @@ func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
 	if r.ExitCode != 1 || r.Cases[0].Verdict != report.Fail || r.Cases[1].Verdict != report.Inconclusive {
 		t.Errorf("%d: %+v", r.ExitCode, r.Cases)
 	}
-	if got := strings.Join(r.Cases[1].Problems, "\n"); !strings.Contains(got, "contract/builtin/cli did not pass") {
+	if got := strings.Join(r.Cases[1].Problems, "\n"); !strings.Contains(got, `the check "b" of contract/builtin/cli, which did not pass`) {
 		t.Errorf("the other case's problems are %q", got)
+	}
+}
+
+// A check of the contract that a case does not stand on fails the run, and the case goes on, in its own lab and in another one.
+func TestABrokenLeafOfTheContractEndsNoLab(t *testing.T) {
+	leaf := egressCase
+	leaf.Contract = catalogue.On("a")
+	contract := contractCase
+	contract.Checks = slices.Clone(checks)
+	contract.Checks[1].Stands = catalogue.On()
+	script := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native", Kernel: "k"}}) +
+		"if has contract/; then\n" + done(t, contract, report.Pass, report.Fail) + "touch $HOME/broke; exit 0\nfi\n" +
+		started(t, leaf, "a") + "trap 'exit 0' TERM\nuntil [ -e $HOME/broke ]; do sleep 0.01; done; sleep 0.3\n" + done(t, leaf, report.Pass, report.Pass)
+	t.Setenv("HOME", t.TempDir())
+	r := runScript(t, t.Context(), script, contract, leaf)
+	if r.ExitCode != 1 || r.Cases[0].Verdict != report.Fail || r.Cases[1].Verdict != report.Pass || len(r.Problems) > 0 {
+		t.Errorf("%d, %q: %+v", r.ExitCode, r.Problems, r.Cases)
+	}
+}
+
+// What the step measured of its lab, and by what the deadlines were multiplied, is in the report.
+func TestTheLabsSpeedAndThePatienceAreInTheReport(t *testing.T) {
+	script := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native"}}) +
+		line(t, report.Event{Kind: report.Note, Text: "it is slow", BareCreate: 40 * time.Second}) + done(t, egressCase, report.Pass, report.Pass)
+	step := filepath.Join(t.TempDir(), "step")
+	if err := os.WriteFile(step, []byte(readSetup+"grep -q '\"Patience\": 2.5' \"$3\" || exit 9\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := progress.New(io.Discard, false, time.Now())
+	defer p.Close()
+	r, err := Run(t.Context(), Options{
+		Version: "test", Cases: []catalogue.Case{egressCase}, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"}, Patience: 2.5,
+		Tools: Tools{Self: step}, Lab: lab.Options{Cache: t.TempDir()}, Labs: 1, Report: t.TempDir(), Folder: t.TempDir(),
+	}, p, nil)
+	if err != nil || r.ExitCode != 0 || r.Head.Patience != 2.5 || r.Labs[0].BareCreate != 40*time.Second {
+		t.Errorf("%v, %d, %q, %g, %+v", err, r.ExitCode, r.Problems, r.Head.Patience, r.Labs)
 	}
 }
 

@@ -286,9 +286,10 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 	return nil
 }
 
-// step gives the command of a step that runs the cases. It writes the step's setup to a file in folder, which exists.
-func (t Tools) step(folder, runID string, patience float64, cases []string) (argv []string, err error) {
-	setup := step.Setup{RunID: runID, Cases: cases, Tools: t.Cases}
+// step gives the command of a step that runs the cases, in a run that has the contract's cases contracts. It writes the step's setup to a
+// file in folder, which exists.
+func (t Tools) step(folder, runID string, patience float64, cases, contracts []string) (argv []string, err error) {
+	setup := step.Setup{RunID: runID, Cases: cases, Contracts: contracts, Tools: t.Cases}
 	// A step takes 0 for 1.
 	setup.Patience = cmp.Or(patience, 1) * cmp.Or(t.patience, 1)
 	file, err := os.CreateTemp(folder, "setup-*.json")

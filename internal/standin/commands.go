@@ -71,9 +71,16 @@ func (o createOptions) machine() (machine, error) {
 	return m, nil
 }
 
+// slowCreate is by how much a create is slower in a slow lab: more than the self-test's patience has room for (cases.Bench.Slow), and far
+// less than the deadline of an up.
+const slowCreate = 5 * time.Second
+
 func (s store) create(o createOptions) error {
 	if fault.On(fault.CreateFails) {
 		return fmt.Errorf("no sandbox can be created (%s)", fault.Env)
+	}
+	if fault.On(fault.ListHangsInASlowLab) {
+		time.Sleep(slowCreate)
 	}
 	m, err := o.machine()
 	if err != nil {

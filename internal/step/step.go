@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,9 @@ var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report
 type Setup struct {
 	RunID string
 	Cases []string // ids, in the order in which they run
+
+	// Contracts are the ids of all cases of the contract that the run has, in whichever lab.
+	Contracts []string
 	cases.Tools
 }
 
@@ -67,25 +71,25 @@ func ReadSetup(file string) (s Setup, err error) {
 	return s, nil
 }
 
-// Run runs the cases one after another and writes their events to w. After a case of the contract that did not pass, no other
-// runs. The error is about the step itself; what became of the cases is in the events.
+// Run runs the cases one after another and writes their events to w. A case that stands on a check of the contract that did not pass
+// is not run, and says so. The error is about the step itself; what became of the cases is in the events.
 func Run(ctx context.Context, o Setup, w io.Writer) error {
 	scratch := os.Getenv(lab.EnvScratch)
 	if scratch == "" {
 		return fmt.Errorf("%s is not set: a step runs in a lab; start it with `parity egress`, or `parity lab -- ...`", lab.EnvScratch)
 	}
-	plans := make([]catalogue.Case, len(o.Cases))
-	for i, id := range o.Cases {
-		var ok bool
-		if plans[i], ok = Catalogue().ByID(id); !ok {
-			return fmt.Errorf("no case has the id %q; `parity list` has those that there are", id)
-		}
+	plans, err := planned(o.Cases)
+	if err != nil {
+		return err
+	}
+	contracts, err := planned(o.Contracts)
+	if err != nil {
+		return err
 	}
 	if o.Remote.Target != "" {
 		plans = catalogue.Visiting(plans)
 	}
 	if o.StandIn {
-		var err error
 		if o.MSB, err = standin.Install(filepath.Join(scratch, "standin")); err != nil {
 			return fmt.Errorf("install the stand-in for msb: %w", err)
 		}
@@ -97,16 +101,66 @@ func Run(ctx context.Context, o Setup, w io.Writer) error {
 	}
 	events(report.Event{Time: time.Now(), Kind: report.Started, Head: &head})
 	env := cases.Env{RunID: o.RunID, Scratch: scratch, Emit: events, Tools: o.Tools}
+	// The stand-in's speed says nothing of microVMs, nor does this lab's where they are elsewhere.
+	if visits := o.Remote.Target != "" && slices.ContainsFunc(plans, catalogue.IsRemote); !o.StandIn && !visits {
+		env.Unit = measure(ctx, env)
+	}
+	broken := map[string]report.Case{} // what became of the contract's cases that did not pass
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break
 		}
-		result := runners[plan.Scenario](ctx, env, plan)
-		if left := len(plans) - i - 1; left > 0 && plan.Scenario == contract.Scenario && result.Verdict != report.Pass {
-			return fmt.Errorf("%s did not pass: nothing can be said of the subject; not run: %s", plan.ID(), report.Count(left, "case"))
+		if reason := missing(plan, contracts, broken); reason != "" {
+			env.NotRun(plan, reason)
+			continue
+		}
+		if result := runners[plan.Scenario](ctx, env, plan); plan.IsContract() && result.Verdict != report.Pass {
+			broken[plan.ID()] = result
 		}
 	}
 	return nil
+}
+
+// planned gives the cases with the ids.
+func planned(ids []string) ([]catalogue.Case, error) {
+	plans := make([]catalogue.Case, len(ids))
+	for i, id := range ids {
+		var ok bool
+		if plans[i], ok = Catalogue().ByID(id); !ok {
+			return nil, fmt.Errorf("no case has the id %q; `parity list` has those that there are", id)
+		}
+	}
+	return plans, nil
+}
+
+// missing says why a case cannot be run: a check of a contract that it stands on and that did not pass; empty when it can.
+func missing(plan catalogue.Case, contracts []catalogue.Case, broken map[string]report.Case) string {
+	for _, contract := range contracts {
+		if result, ok := broken[contract.ID()]; ok {
+			if check := plan.Missing(contracts, contract, result); check != "" {
+				return "it was not run: " + catalogue.NotWithout(contract.ID(), check)
+			}
+		}
+	}
+	return ""
+}
+
+// measure measures the lab's speed and says it. It is 0 when that cannot be: the cases then say what is wrong.
+func measure(ctx context.Context, env cases.Env) time.Duration {
+	took, err := cases.MeasureLab(ctx, env)
+	e := report.Event{Time: time.Now(), Kind: report.Note}
+	if err != nil {
+		e.Text = fmt.Sprintf("the lab's speed is not known: %v", err)
+		env.Emit(e)
+		return 0
+	}
+	e.BareCreate = took
+	e.Text = fmt.Sprintf("MicroSandbox itself creates a bare sandbox here in %s", report.Elapsed(took))
+	if took > cases.Nominal {
+		e.Text += fmt.Sprintf(", and deadlines are made for %s: they are longer by as much", cases.Nominal)
+	}
+	env.Emit(e)
+	return took
 }
 
 // emitter gives a function that writes an event as a line. It may be called from any goroutine.

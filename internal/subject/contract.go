@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"dagger/parity/internal/proc"
 )
@@ -22,12 +23,19 @@ type ContractOptions struct {
 	ProviderOptions map[string]string // of the provider
 	Image           string            // a reference that the provider can run
 	Work            string            // an existing folder, for the workspaces' own folders
+
+	// Created gives the time at which MicroSandbox says that the machine of a name was created. That there is no such
+	// machine is a *ContractError; any other error means that it could not be asked. Without it, nothing can be said of a start.
+	Created func(ctx context.Context, name string) (time.Time, error)
 }
 
 // ContractCheck is one rule of the contract.
 type ContractCheck struct {
 	Name     string // the verb and the rule, such as "workspace status: a missing workspace exits 75"
 	Sentence string // true when the rule holds
+
+	// On are the names of the earlier checks without which this one can say nothing. It can be run whatever became of the others.
+	On []string
 
 	// Run checks the rule. A nil error means that it holds. A *ContractError is a breach; so is the *proc.Error of a command that
 	// ended by itself. Any other error, such as the context's, means that it could not be checked.
@@ -41,8 +49,20 @@ const (
 	contractBroken   = "parity-contract-broken"
 )
 
-// Contract gives the checks of the command-line contract, in the order in which they must run: they share one workspace, so each stands
-// on those before it. cleanup removes what they made; it must run whatever became of them.
+// The names of the checks that others stand on.
+const (
+	checkProvider = "provider add: adds a provider"
+	checkArray    = "workspace list: JSON array"
+	checkUp       = "workspace up: JSON on success"
+	checkRunning  = "workspace status: Running after up"
+	checkListed   = "workspace list: shows the workspace"
+	checkStop     = "workspace stop: the state is Stopped"
+	checkDelete   = "workspace delete: removes it"
+	checkStdio    = "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)"
+)
+
+// Contract gives the checks of the command-line contract, in the order in which they must run: they share one workspace, and each says which
+// of those before it it stands on. cleanup removes what they made; it must run whatever became of them.
 func Contract(o ContractOptions) (checks []ContractCheck, cleanup func(context.Context) error) {
 	c := &contract{ContractOptions: o, other: o.CLI}
 	c.other.Home = o.Other
@@ -55,45 +75,56 @@ func Contract(o ContractOptions) (checks []ContractCheck, cleanup func(context.C
 type contract struct {
 	ContractOptions
 	other CLI
-	uid   string // of the workspace, as first listed
-	user  string // whom up reported
+
+	uid          string // of the workspace, as first listed
+	user         string // whom up reported
+	found        bool   // it was listed
+	tellsMissing bool   // `workspace status` was seen to exit as it must for a workspace that never was
+	stopping     bool   // createdAt was asked for
+	createdAt    time.Time
+	createdErr   error // of asking for createdAt
 }
 
 func (c *contract) checks() []ContractCheck {
 	return []ContractCheck{
-		{"provider add: adds a provider", "`provider add` exits 0 for the provider of the case.", c.providerAdd},
-		{"workspace list: JSON array", "`workspace list --result-format json` prints `[]` in a new home.", c.listEmpty},
+		{checkProvider, "`provider add` exits 0 for the provider of the case.", nil, c.providerAdd},
+		{checkArray, "`workspace list --result-format json` prints `[]` in a new home.", nil, c.listEmpty},
 		{"workspace status: a missing workspace exits 75",
-			"`workspace status` of a workspace that does not exist exits with code 75.", c.statusMissing},
+			"`workspace status` of a workspace that does not exist exits with code 75.", nil, c.statusMissing},
 		{"workspace up: error JSON and exit 1 for an image that cannot be found",
-			"A failing `workspace up` exits 1 and prints an outcome of \"error\" with a message.", c.upBroken},
-		{"workspace up: JSON on success",
-			"`workspace up` exits 0 and prints an outcome of \"success\" and what it made.", c.up},
-		{"workspace status: Running after up",
-			"`workspace status --result-format json` prints id, context, provider and the state Running.", c.running},
-		{"workspace list: shows the workspace", "`workspace list` has the workspace with its uid and its provider.", c.listed},
+			"A failing `workspace up` exits 1 and prints an outcome of \"error\" with a message.", on(checkProvider), c.upBroken},
+		{checkUp,
+			"`workspace up` exits 0 and prints an outcome of \"success\" and what it made.", on(checkProvider), c.up},
+		{checkRunning,
+			"`workspace status --result-format json` prints id, context, provider and the state Running.", on(checkUp), c.running},
+		{checkListed, "`workspace list` has the workspace with its uid and its provider.", on(checkArray, checkUp), c.listed},
 		{"homes are apart: another home does not list it",
-			"With the folders of another home, the workspace is neither listed nor found.", c.apart},
+			"With the folders of another home, the workspace is neither listed nor found.", on(checkListed), c.apart},
 		{"workspace ssh: exit code 23 passes through --command",
-			"`workspace ssh --command` exits with the command's own code.", c.exitCode},
+			"`workspace ssh --command` exits with the command's own code.", on(checkUp), c.exitCode},
 		{"workspace ssh: stdout and stderr apart",
-			"What the command writes to its two outputs comes out of the CLI's two, and nothing else on the first.", c.outputs},
-		{"workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)",
-			"`workspace ssh --stdio` carries SSH from the first byte, and every byte.", c.stdio},
-		{"workspace stop: the state is Stopped", "After `workspace stop`, `workspace status` says Stopped.", c.stop},
+			"What the command writes to its two outputs comes out of the CLI's two, and nothing else on the first.", on(checkUp), c.outputs},
+		{checkStdio,
+			"`workspace ssh --stdio` carries SSH from the first byte, and every byte.", on(checkUp), c.stdio},
+		{checkStop, "After `workspace stop`, `workspace status` says Stopped.", on(checkRunning), c.stop},
 		{"workspace up: starts a stopped workspace",
-			"`workspace up` of a stopped workspace starts it; it keeps its uid.", c.start},
-		{"workspace delete: removes it",
-			"After `workspace delete --force`, the workspace is neither listed nor found.", c.delete},
+			"`workspace up` of a stopped workspace starts it; it keeps its uid and its machine, with the creation time that it had.",
+			on(checkListed, checkStop), c.start},
+		{checkDelete,
+			"After `workspace delete --force`, the workspace is neither listed nor found.", on(checkListed), c.delete},
 		{"workspace delete: again with --ignore-not-found succeeds",
-			"`workspace delete --ignore-not-found` of a workspace that does not exist exits 0.", c.deleteAgain},
+			"`workspace delete --ignore-not-found` of a workspace that does not exist exits 0.", on(checkDelete), c.deleteAgain},
+		// A CLI may keep a provider as long as it has a workspace.
 		{"provider delete: succeeds, and again with --ignore-not-found",
-			"`provider delete --ignore-not-found` exits 0, whether the provider exists or not.", c.providerDelete},
+			"`provider delete --ignore-not-found` exits 0, whether the provider exists or not.", on(checkProvider, checkDelete), c.providerDelete},
 	}
 }
 
 // missing is the contract's exit code of `workspace status` for a workspace that does not exist.
 const missing = 75
+
+// on names what a check stands on.
+func on(names ...string) []string { return names }
 
 // breach is a *ContractError about a command that did run.
 func breach(verb, expected, seen string) (string, string, error) {
@@ -122,23 +153,40 @@ func (c *contract) state(ctx context.Context, verb, want string) (expected, seen
 	return expected, seen, nil
 }
 
-// absent checks that a home neither lists nor finds a workspace; verb is the one to blame when it does.
-func absent(ctx context.Context, verb string, cli CLI, id string) (expected, seen string, err error) {
-	expected = fmt.Sprintf("no %q in `workspace list`, and exit code %d of `workspace status`", id, missing)
+// absent checks that a home neither lists nor finds a workspace; verb is the one to blame when it does. That `workspace status` exits with
+// another code than it must, or with none, is the matter of the check of that: if that did not hold, a workspace is found only if
+// it has a state.
+func (c *contract) absent(ctx context.Context, verb string, cli CLI, id string) (expected, seen string, err error) {
+	expected = fmt.Sprintf("no %q in `workspace list`, and none that `workspace status` finds", id)
+	if c.tellsMissing {
+		expected = fmt.Sprintf("no %q in `workspace list`, and exit code %d of `workspace status`", id, missing)
+	}
 	if w, err := cli.Find(ctx, id); err == nil {
 		return breach(verb, expected, fmt.Sprintf("it is listed with the uid %q", w.UID))
 	} else if !errors.Is(err, ErrNotFound) {
 		return expected, err.Error(), err
 	}
+	return c.unfound(ctx, verb, expected, cli, id, c.tellsMissing)
+}
+
+// unfound checks that `workspace status` does not find a workspace. If it is strict, its exit code must say so.
+func (c *contract) unfound(ctx context.Context, verb, expected string, cli CLI, id string, strict bool) (string, string, error) {
 	s, err := cli.Status(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		return expected, "the same", nil
 	}
-	if err == nil {
+	if err == nil && (strict || s.State == Running || s.State == Stopped) {
 		return breach(verb, expected, fmt.Sprintf("`workspace status` exits 0 and says %s", s.State))
 	}
-	if code, ended := proc.ExitCode(err); ended {
+	var said *ContractError
+	code, ended := proc.ExitCode(err)
+	switch {
+	case ended && strict:
 		return breach(verb, expected, fmt.Sprintf("`workspace status` exits %d: %v", code, err))
+	case err == nil:
+		return expected, fmt.Sprintf("`workspace status` exits 0 and says %s, which is no state of a workspace", s.State), nil
+	case !strict && (ended || errors.As(err, &said)):
+		return expected, err.Error(), nil
 	}
 	return expected, err.Error(), err
 }
@@ -174,7 +222,10 @@ func (c *contract) listEmpty(ctx context.Context) (expected, seen string, err er
 }
 
 func (c *contract) statusMissing(ctx context.Context) (expected, seen string, err error) {
-	return absent(ctx, "workspace status", c.CLI, contractID)
+	const verb = "workspace status"
+	expected, seen, err = c.unfound(ctx, verb, fmt.Sprintf("exit code %d", missing), c.CLI, contractID, true)
+	c.tellsMissing = err == nil
+	return expected, seen, err
 }
 
 func (c *contract) upBroken(ctx context.Context) (expected, seen string, err error) {
@@ -189,10 +240,7 @@ func (c *contract) upBroken(ctx context.Context) (expected, seen string, err err
 	switch {
 	case errors.As(err, &failed):
 		seen = fmt.Sprintf("exit code 1 and the message %.300q", failed.Message)
-		// What it left half-made must go before the next checks.
-		if err := c.CLI.Delete(ctx, contractBroken, true); err != nil {
-			return expected, seen + "; but then: " + err.Error(), err
-		}
+		_ = c.CLI.Delete(ctx, contractBroken, true) // what it left half-made; whether delete works is the matter of other checks, and of cleanup
 		return expected, seen, nil
 	case err == nil:
 		return breach("workspace up", expected, `exit code 0 and the outcome "success"`)
@@ -227,7 +275,7 @@ func (c *contract) listed(ctx context.Context) (expected, seen string, err error
 	if err != nil {
 		return expected, err.Error(), err
 	}
-	c.uid = w.UID
+	c.uid, c.found = w.UID, true
 	if w.Provider != contractProvider {
 		return breach("workspace list", expected, fmt.Sprintf("the provider %q", w.Provider))
 	}
@@ -235,7 +283,7 @@ func (c *contract) listed(ctx context.Context) (expected, seen string, err error
 }
 
 func (c *contract) apart(ctx context.Context) (expected, seen string, err error) {
-	return absent(ctx, "workspace list", c.other, contractID)
+	return c.absent(ctx, "workspace list", c.other, contractID)
 }
 
 func (c *contract) exitCode(ctx context.Context) (expected, seen string, err error) {
@@ -299,14 +347,27 @@ func (c *contract) stdio(ctx context.Context) (expected, seen string, err error)
 }
 
 func (c *contract) stop(ctx context.Context) (expected, seen string, err error) {
+	if c.found && c.Created != nil && !c.stopping {
+		c.stopping = true
+		c.createdAt, c.createdErr = c.created(ctx) // start says what is wrong with it
+	}
 	if err := c.CLI.Stop(ctx, contractID); err != nil {
 		return outcome("exit code 0 of `workspace stop`", err)
 	}
 	return c.state(ctx, "workspace stop", Stopped)
 }
 
+// created asks MicroSandbox when the workspace's machine was created.
+func (c *contract) created(ctx context.Context) (time.Time, error) {
+	name, err := c.CLI.Sandbox(ctx, Workspace{ID: contractID, UID: c.uid})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.Created(ctx, name)
+}
+
 func (c *contract) start(ctx context.Context) (expected, seen string, err error) {
-	expected = fmt.Sprintf("the outcome \"success\", the state Running and the uid %q", c.uid)
+	expected = fmt.Sprintf("the outcome \"success\", the state Running, the uid %q, and the machine's creation time of before the stop", c.uid)
 	if _, err := c.CLI.Up(ctx, c.upOptions(contractID, filepath.Join(c.Work, contractID))); err != nil {
 		return expected, err.Error(), err
 	}
@@ -320,14 +381,36 @@ func (c *contract) start(ctx context.Context) (expected, seen string, err error)
 	if w.UID != c.uid {
 		return breach("workspace up", expected, fmt.Sprintf("the uid %q", w.UID))
 	}
-	return expected, "the same", nil
+	return c.sameMachine(ctx, expected)
+}
+
+// sameMachine checks that the workspace's machine is the one that was stopped, and not one that was made anew in its place.
+func (c *contract) sameMachine(ctx context.Context, expected string) (string, string, error) {
+	if c.Created == nil {
+		return expected, "", errors.New("nobody can tell when the machine was created: ContractOptions.Created is not set")
+	}
+	if c.createdErr != nil {
+		return expected, "before the stop: " + c.createdErr.Error(), c.createdErr
+	}
+	now, err := c.created(ctx)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	seen := fmt.Sprintf("created at %s, and before the stop at %s", now.Format(time.RFC3339Nano), c.createdAt.Format(time.RFC3339Nano))
+	switch {
+	case now.IsZero() || c.createdAt.IsZero():
+		return expected, seen, errors.New("MicroSandbox gives no creation time: " + seen)
+	case !now.Equal(c.createdAt):
+		return breach("workspace up", expected, seen+": the machine was made anew, and what was on its disk is gone")
+	}
+	return expected, seen, nil
 }
 
 func (c *contract) delete(ctx context.Context) (expected, seen string, err error) {
 	if err := c.CLI.Delete(ctx, contractID, true); err != nil {
 		return outcome("exit code 0 of `workspace delete`", err)
 	}
-	return absent(ctx, "workspace delete", c.CLI, contractID)
+	return c.absent(ctx, "workspace delete", c.CLI, contractID)
 }
 
 func (c *contract) deleteAgain(ctx context.Context) (expected, seen string, err error) {

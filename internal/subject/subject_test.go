@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/subject"
 )
@@ -94,9 +96,27 @@ func session(t *testing.T, fault string) *subject.Session {
 	return s
 }
 
+// contractOptions are those of the contract for a CLI whose workspaces' creation times are in files.
+func contractOptions(t *testing.T, c subject.CLI) subject.ContractOptions {
+	t.Helper()
+	return subject.ContractOptions{
+		CLI: c, Other: home(t), Source: "x", Image: "x", Work: t.TempDir(),
+		Created: func(context.Context, string) (at time.Time, err error) {
+			files, err := filepath.Glob(filepath.Join(c.Home.Dir, "cli", "created-*"))
+			if err != nil || len(files) != 1 {
+				return at, fmt.Errorf("%d machines, %v", len(files), err)
+			}
+			text, err := os.ReadFile(files[0])
+			if err != nil {
+				return at, err
+			}
+			return time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text)))
+		},
+	}
+}
+
 func TestContractHolds(t *testing.T) {
-	c := cli(t, "")
-	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: c, Other: home(t), Source: "x", Image: "x", Work: t.TempDir()})
+	checks, cleanup := subject.Contract(contractOptions(t, cli(t, "")))
 	for _, check := range checks {
 		if expected, seen, err := check.Run(bounded(t)); err != nil || expected == "" || seen == "" {
 			t.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)
@@ -107,40 +127,55 @@ func TestContractHolds(t *testing.T) {
 	}
 }
 
-// Each fault must be caught by the check that is about it, as the first one, and the error must name the verb.
+// The names of checks of the contract, as tests use them.
+const (
+	statusRunning = "workspace status: Running after up"
+	listShows     = "workspace list: shows the workspace"
+	sshExitCode   = "workspace ssh: exit code 23 passes through --command"
+	sshOutputs    = "workspace ssh: stdout and stderr apart"
+	sshStdio      = "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)"
+	upStarts      = "workspace up: starts a stopped workspace"
+)
+
+// Each fault must be caught by the checks that are about it, and by no other that can be made then: one that does not stand on a broken
+// check says of its own what it would say without. The error must name the verb.
 func TestContractCatches(t *testing.T) {
-	for fault, want := range map[string]string{
-		"provider-add":    "provider add: adds a provider",
-		"list-null":       "workspace list: JSON array",
-		"not-75":          "workspace status: a missing workspace exits 75",
-		"up-lies":         "workspace up: error JSON and exit 1 for an image that cannot be found",
-		"up-text":         "workspace up: error JSON and exit 1 for an image that cannot be found",
-		"up-log":          "workspace up: JSON on success",
-		"up-nothing":      "workspace status: Running after up",
-		"no-uid":          "workspace list: shows the workspace",
-		"shared":          "homes are apart: another home does not list it",
-		"exit-1":          "workspace ssh: exit code 23 passes through --command",
-		"merged":          "workspace ssh: stdout and stderr apart",
-		"banner":          "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)",
-		"dies":            "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)",
-		"lingers":         "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)",
-		"never-stopped":   "workspace stop: the state is Stopped",
-		"new-uid":         "workspace up: starts a stopped workspace",
-		"keeps":           "workspace delete: removes it",
-		"delete-twice":    "workspace delete: again with --ignore-not-found succeeds",
-		"provider-delete": "provider delete: succeeds, and again with --ignore-not-found",
+	for fault, want := range map[string][]string{
+		"provider-add":    {"provider add: adds a provider"},
+		"list-null":       {"workspace list: JSON array"},
+		"not-75":          {"workspace status: a missing workspace exits 75"},
+		"up-lies":         {"workspace up: error JSON and exit 1 for an image that cannot be found"},
+		"up-text":         {"workspace up: error JSON and exit 1 for an image that cannot be found"},
+		"up-log":          {"workspace up: JSON on success"},
+		"up-nothing":      {statusRunning, listShows, sshExitCode, sshOutputs, sshStdio},
+		"no-uid":          {listShows},
+		"shared":          {"homes are apart: another home does not list it"},
+		"exit-1":          {sshExitCode},
+		"merged":          {sshOutputs},
+		"banner":          {sshStdio},
+		"dies":            {sshStdio},
+		"lingers":         {sshStdio},
+		"never-stopped":   {"workspace stop: the state is Stopped"},
+		"new-uid":         {upStarts},
+		"anew":            {upStarts},
+		"keeps":           {"workspace delete: removes it"},
+		"delete-twice":    {"workspace delete: again with --ignore-not-found succeeds"},
+		"provider-delete": {"provider delete: succeeds, and again with --ignore-not-found"},
 	} {
 		t.Run(fault, func(t *testing.T) {
-			checks, _ := subject.Contract(subject.ContractOptions{CLI: cli(t, fault), Other: home(t), Source: "x", Image: "x", Work: t.TempDir()})
+			checks, _ := subject.Contract(contractOptions(t, cli(t, fault)))
+			held := map[string]bool{}
+			var broken []string
 			for _, check := range checks {
-				expected, seen, err := check.Run(bounded(t))
-				if err == nil {
+				if slices.ContainsFunc(check.On, func(name string) bool { return !held[name] }) {
 					continue
 				}
-				if check.Name != want {
-					t.Errorf("caught by %q: %v; want %q", check.Name, err, want)
+				expected, seen, err := check.Run(bounded(t))
+				if held[check.Name] = err == nil; held[check.Name] {
+					continue
 				}
-				verb := strings.Join(strings.Fields(strings.ReplaceAll(want, ":", ""))[:2], " ")
+				broken = append(broken, check.Name)
+				verb := strings.Join(strings.Fields(strings.ReplaceAll(check.Name, ":", ""))[:2], " ")
 				if verb == "homes are" {
 					verb = "workspace list"
 				}
@@ -150,10 +185,31 @@ func TestContractCatches(t *testing.T) {
 				if expected == "" || seen == "" {
 					t.Errorf("expected %q, seen %q", expected, seen)
 				}
-				return
 			}
-			t.Error("no check caught it")
+			if !slices.Equal(broken, want) {
+				t.Errorf("caught by %q, want %q", broken, want)
+			}
 		})
+	}
+}
+
+// Who cannot be told when a machine was created says nothing of a start: neither that it holds, nor that the subject broke it.
+func TestAStartWithoutCreationTimesIsNeitherKeptNorBroken(t *testing.T) {
+	for name, created := range map[string]func(context.Context, string) (time.Time, error){
+		"nobody to ask": nil,
+		"no answer":     func(context.Context, string) (time.Time, error) { return time.Time{}, errors.New("no answer") },
+		"no time":       func(context.Context, string) (time.Time, error) { return time.Time{}, nil },
+	} {
+		o := contractOptions(t, cli(t, ""))
+		o.Created = created
+		checks, _ := subject.Contract(o)
+		for _, check := range checks {
+			_, _, err := check.Run(bounded(t))
+			var breach *subject.ContractError
+			if (err != nil) != (check.Name == upStarts) || errors.As(err, &breach) {
+				t.Errorf("%s: %s: %v", name, check.Name, err)
+			}
+		}
 	}
 }
 
@@ -360,6 +416,31 @@ func TestVMName(t *testing.T) {
 	} {
 		if got := subject.VMName(uid); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// Each check of the contract says by which results it is judged, so that no deviation of an adapter is hidden.
+func TestEveryContractCheckSaysWhatItReads(t *testing.T) {
+	a := adapter.Contract()
+	for verb, c := range a.Commands {
+		c.Run, c.Last = nil, true // no command, and one line of output: deviations of every verb
+		a.Commands[verb] = c
+	}
+	all := subject.CLI{Adapter: a}
+	checks, _ := subject.Contract(contractOptions(t, cli(t, "")))
+	shown := map[string]bool{}
+	for _, check := range checks {
+		for _, d := range all.Deviations(check.Name) {
+			shown[d] = true
+		}
+		if d := (subject.CLI{}).Deviations(check.Name); len(d) > 0 {
+			t.Errorf("%s: the contract deviates from itself: %q", check.Name, d)
+		}
+	}
+	for _, d := range a.Deviations() {
+		if d.Field == "output" && !shown[d.Text] && (d.Verb == adapter.Up || d.Verb == adapter.Status || d.Verb == adapter.List) {
+			t.Errorf("no check shows the deviation %q", d)
 		}
 	}
 }

@@ -1,16 +1,18 @@
-// Package contract is the case that holds the subject's command line to its contract. Of a CLI that breaks it, nothing else can be said:
-// it comes first within its lab, and when it breaks, the cases that run at the same time in other labs are ended.
+// Package contract is the case that holds the subject's command line to its contract. It comes first within its lab. The other cases stand
+// on some of its checks (package catalogue): when one of those breaks, they are not run, or ended in the other labs.
 package contract
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -27,7 +29,7 @@ func Checks() []catalogue.Check {
 	list, _ := subject.Contract(subject.ContractOptions{})
 	checks := make([]catalogue.Check, len(list))
 	for i, c := range list {
-		checks[i] = catalogue.Check{Name: c.Name, Sentence: c.Sentence}
+		checks[i] = catalogue.Check{Name: c.Name, Sentence: c.Sentence, Stands: catalogue.On(c.On...)}
 	}
 	return checks
 }
@@ -43,11 +45,15 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 		checks, cleanup := subject.Contract(o)
 		c.Add("the contract's workspace", cleanup)
 		for _, check := range checks {
-			r.Check("", check.Name, func() cases.Finding {
+			r.Check("", check.Name, func() (f cases.Finding) {
+				defer func() { f.Deviations = o.CLI.Deviations(check.Name) }()
 				return confirmed(func() cases.Finding {
-					ctx, cancel := context.WithTimeout(ctx, env.Within(checkDeadline))
-					defer cancel()
-					return excuse(b, judge(check.Run(ctx)))
+					var expected, seen string
+					err := cases.Bounded(ctx, env.Within(checkDeadline), func(ctx context.Context) (err error) {
+						expected, seen, err = check.Run(ctx)
+						return err
+					})
+					return excuse(b, judge(expected, seen, err, func(err error) string { return b.Slow(ctx, env, err) }))
 				})
 			})
 		}
@@ -74,7 +80,7 @@ func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recor
 	if err := b.ServeImage(ctx); err != nil {
 		return nil, o, err
 	}
-	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c")}
+	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c"), Created: created(b.MSB)}
 	if o.CLI.Home, err = b.NewHome("1"); err != nil {
 		return nil, o, err
 	}
@@ -100,9 +106,23 @@ func excuse(b *cases.Bench, f cases.Finding) cases.Finding {
 	return f
 }
 
+// created asks MicroSandbox for the creation time of a machine, by its name.
+func created(client *msb.Client) func(context.Context, string) (time.Time, error) {
+	return func(ctx context.Context, name string) (time.Time, error) {
+		box, err := client.Inspect(ctx, name)
+		if errors.Is(err, msb.ErrNotFound) {
+			return time.Time{}, &subject.ContractError{Verb: "workspace up", Expected: "MicroSandbox has the machine " + name, Seen: "it has none of that name"}
+		}
+		if err != nil { // whose exit code is none of the subject's
+			return time.Time{}, fmt.Errorf("MicroSandbox could not be asked: %v", err)
+		}
+		return box.CreatedAt, nil
+	}
+}
+
 // judge gives the finding for a check of the contract. A command that hangs breaks the contract, as one that says the wrong thing
-// does.
-func judge(expected, seen string, err error) cases.Finding {
+// does, unless slow says why it may be the lab's doing that it did not end.
+func judge(expected, seen string, err error, slow func(error) string) cases.Finding {
 	var breach *subject.ContractError
 	_, exited := proc.ExitCode(err)
 	const next = "docs/contract.md has the command line that a subject must speak"
@@ -111,6 +131,14 @@ func judge(expected, seen string, err error) cases.Finding {
 		return cases.Passed(seen)
 	case cases.NoRoom(err.Error() + seen):
 		return cases.Unclear(expected, seen+" "+err.Error(), cases.NextRoom)
+	}
+	if why := slow(err); why != "" {
+		return cases.Unclear(expected, err.Error()+"; and "+why, cases.NextSlow)
+	}
+	if _, overdue := errors.AsType[*cases.OverdueError](err); overdue {
+		seen = err.Error() // which says how long it had
+	}
+	switch {
 	case errors.As(err, &breach), exited, errors.Is(err, context.DeadlineExceeded):
 		if seen == "" {
 			seen = err.Error()

@@ -40,7 +40,7 @@ func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
 		"interrupted":      {cancelled.Err(), report.Inconclusive},
 		"anything else":    {errors.New("no room"), report.Inconclusive},
 	} {
-		f := judge("this", "", test.err)
+		f := judge("this", "", test.err, func(error) string { return "" })
 		if f.Verdict != test.want {
 			t.Errorf("%s: %+v, want %s", name, f, test.want)
 		}

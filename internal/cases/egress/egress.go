@@ -229,7 +229,7 @@ func (s *scenario) receipts() cases.Finding {
 		return f
 	}
 	// Not bounded by the case's time, which may be over: a late request is evidence all the same.
-	deadline := settleDeadline
+	deadline := s.Within(settleDeadline)
 	if s.Ctx.Err() != nil {
 		deadline = lateDeadline
 	}

@@ -23,6 +23,9 @@ func (w *Workspace) Blame(err error) cases.Finding {
 	if cases.NoRoom(err.Error()) {
 		return cases.Unclear("", err.Error(), cases.NextRoom)
 	}
+	if slow := w.Bench.Slow(w.Ctx, w.Env, err); slow != "" {
+		return cases.Unclear("", err.Error()+"; and "+slow, cases.NextSlow)
+	}
 	var contract *subject.ContractError
 	if _, exited := proc.ExitCode(err); !exited && !errors.As(err, &contract) && !errors.Is(err, subject.ErrNotFound) &&
 		!errors.Is(err, context.DeadlineExceeded) {
@@ -54,7 +57,7 @@ func advice(err error) string {
 	ran := errors.As(err, &failed)
 	switch {
 	case ran && errors.Is(err, context.DeadlineExceeded):
-		return "the subject hung: run the same command by hand; " + contract
+		return "the subject hung, and the lab is as fast as its deadline is made for: run the same command by hand, or give it more time with --patience; " + contract
 	case errors.As(err, &said), ran && failed.Stderr != "":
 		return "the subject's own message says why; " + contract
 	case ran:

@@ -53,11 +53,9 @@ type Workspace struct {
 	bootIDs   []string
 }
 
-// Bounded calls do with a deadline of its own within the case's.
+// Bounded calls do with a deadline of its own within the case's; see cases.Bounded.
 func (w *Workspace) Bounded(d time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(w.Ctx, w.Within(d))
-	defer cancel()
-	return do(ctx)
+	return cases.Bounded(w.Ctx, w.Within(d), do)
 }
 
 // Listed returns the workspace as the subject listed it last.

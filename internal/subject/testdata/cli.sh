@@ -45,6 +45,8 @@ up)
 	fi
 	[ "$FAULT" = up-log ] && echo "10:00:00 info creating"
 	mkdir -p "$ws" && echo Running >"$ws/state" && echo "$provider" >"$ws/provider"
+	created=$DEVSY_HOME/created-$id # which the test reads in MicroSandbox's place
+	{ [ -e "$created" ] && [ "$FAULT" != anew ]; } || date --rfc-3339=ns | tr ' ' T >"$created"
 	[ "$FAULT" = up-nothing ] && rm -r "$ws"
 	echo '{"outcome":"success","containerId":"devsy-u-1","remoteUser":"root","remoteWorkspaceFolder":"/workspaces/x"}' ;;
 status)
