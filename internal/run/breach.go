@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"dagger/parity/internal/catalogue"
@@ -25,6 +26,7 @@ type labLife struct {
 	left []catalogue.Case
 
 	contracts []catalogue.Case // the contract's cases that it has, of which its step knows
+	ended     []catalogue.Case // those that it had left when it was ended for a check of the contract
 }
 
 // breachError is the end of a lab whose cases stand on a check of the contract that did not pass. It says which.
@@ -45,6 +47,19 @@ func newBreaches(ctx context.Context, labs [][]catalogue.Case) *breaches {
 		}
 	}
 	return b
+}
+
+// explain gives the cases of a lab that was ended with the reason as a problem of those that this cut off and that cleaned up in time.
+func (b *breaches) explain(life *labLife, cases []report.Case, reason string) []report.Case {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, c := range cases {
+		cut := slices.ContainsFunc(life.ended, func(o catalogue.Case) bool { return o.ID() == c.ID })
+		if cut && c.Verdict == report.Inconclusive && len(c.Problems) == 0 {
+			cases[i].Problems = []string{reason}
+		}
+	}
+	return cases
 }
 
 // close lets go of the labs' contexts.
@@ -84,7 +99,8 @@ func (b *breaches) done(result report.Case) {
 		if b.lost(life.left, life.contracts) != "" {
 			continue // its own step knows, and is about to end
 		}
-		if why := b.lost(life.left, b.all); why != "" {
+		if why := b.lost(life.left, b.all); why != "" && life.ended == nil {
+			life.ended = life.left
 			life.end(breachError(why))
 		}
 	}

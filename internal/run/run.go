@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	work := pool.NewWithResults[outcome]()
 	for i, mine := range labs {
 		work.Go(func() outcome {
-			return runLab(b.labs[i].ctx, b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
+			return runLab(b.labs[i], b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
 		})
 	}
 	for _, out := range work.Wait() {
@@ -123,7 +123,8 @@ type outcome struct {
 }
 
 // runLab runs a step with some of the cases in a lab of its own.
-func runLab(ctx context.Context, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+func runLab(life *labLife, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+	ctx := life.ctx
 	collector := progress.NewCollector(mine, runID)
 	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
 	for _, c := range mine {
@@ -189,7 +190,9 @@ func runLab(ctx context.Context, b *breaches, again <-chan struct{}, o Options, 
 	if reason == "" {
 		reason = "the step ended without a word about it"
 	}
-	out.cases = collector.Cases(reason)
+	if out.cases = collector.Cases(reason); out.ended {
+		out.cases = b.explain(life, out.cases, reason)
+	}
 	return out
 }
 
