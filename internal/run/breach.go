@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"dagger/parity/internal/catalogue"
@@ -49,14 +50,15 @@ func newBreaches(ctx context.Context, labs [][]catalogue.Case) *breaches {
 	return b
 }
 
-// explain gives the cases of a lab that was ended with the reason as a problem of those that this cut off and that cleaned up in time.
-func (b *breaches) explain(life *labLife, cases []report.Case, reason string) []report.Case {
+// explain gives the cases of a lab that was ended, and adds why to those that this cut off, cleaned up in time, and do not say it.
+func (b *breaches) explain(life *labLife, cases []report.Case, why breachError) []report.Case {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, c := range cases {
 		cut := slices.ContainsFunc(life.ended, func(o catalogue.Case) bool { return o.ID() == c.ID })
-		if cut && c.Verdict == report.Inconclusive && len(c.Problems) == 0 {
-			cases[i].Problems = []string{reason}
+		said := slices.ContainsFunc(c.Problems, func(p string) bool { return strings.Contains(p, string(why)) })
+		if cut && c.Verdict == report.Inconclusive && !said {
+			cases[i].Problems = append([]string{"it was ended: " + string(why)}, c.Problems...)
 		}
 	}
 	return cases

@@ -183,7 +183,8 @@ func runLab(life *labLife, b *breaches, again <-chan struct{}, o Options, runID,
 		p.Note("%s: %s; removed %s", strings.TrimSpace("lab "+name), how, res.Removed)
 	}
 	out.problem = reason
-	if broke, ok := errors.AsType[breachError](context.Cause(ctx)); ok {
+	broke, ended := errors.AsType[breachError](context.Cause(ctx))
+	if ended {
 		// The case that broke says what is wrong: the run itself is sound, and ended the others as it has to.
 		reason, out.problem, out.ended = "it was ended: "+broke.Error(), "", true
 	}
@@ -191,7 +192,7 @@ func runLab(life *labLife, b *breaches, again <-chan struct{}, o Options, runID,
 		reason = "the step ended without a word about it"
 	}
 	if out.cases = collector.Cases(reason); out.ended {
-		out.cases = b.explain(life, out.cases, reason)
+		out.cases = b.explain(life, out.cases, broke)
 	}
 	return out
 }
