@@ -185,3 +185,45 @@ func TestNonces(t *testing.T) {
 		t.Errorf("the nonces are %s and %s", a, b)
 	}
 }
+
+// Patience multiplies every deadline; a lab that is slower than they are made for gets as much more, and one that is faster no less.
+func TestDeadlinesFollowPatienceAndTheLabsSpeed(t *testing.T) {
+	for _, test := range []struct {
+		patience float64
+		unit     time.Duration
+		want     time.Duration
+	}{
+		{0, 0, time.Minute},
+		{1, cases.Nominal / 10, time.Minute},
+		{3, 0, 3 * time.Minute},
+		{1, 2 * cases.Nominal, 2 * time.Minute},
+		{2, 3 * cases.Nominal, 6 * time.Minute},
+	} {
+		e := cases.Env{Tools: cases.Tools{Patience: test.patience}, Unit: test.unit}
+		if got := e.Within(time.Minute); got != test.want {
+			t.Errorf("patience %g and a unit of %s give %s, want %s", test.patience, test.unit, got, test.want)
+		}
+	}
+}
+
+// The case's own deadline and those of its clean-ups are multiplied too, and the finding names the one that it was.
+func TestACasesOwnDeadlinesFollowPatience(t *testing.T) {
+	env := cases.Env{RunID: "run", Scratch: t.TempDir(), Emit: func(report.Event) {}, Tools: cases.Tools{Patience: 4}}
+	atLeast := func(ctx context.Context, what string, d time.Duration) {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) < d {
+			t.Errorf("%s ends at %s", what, deadline)
+		}
+	}
+	env.Case(t.Context(), plan, func(ctx context.Context, _ *cases.Recorder, _ string, c *cases.Cleanup) {
+		atLeast(ctx, "the case", 3*cases.Deadline)
+		c.Add("it", func(ctx context.Context) error { atLeast(ctx, "its clean-up", 4*time.Minute); return nil })
+	})
+	env.Tools.Patience = 1e-9
+	c := env.Case(t.Context(), plan, func(ctx context.Context, r *cases.Recorder, _ string, _ *cases.Cleanup) {
+		<-ctx.Done()
+		r.Check("", "a", good)
+	})
+	if !strings.Contains(c.Checks[0].Seen, "deadline of 1.8µs passed") {
+		t.Errorf("seen is %q", c.Checks[0].Seen)
+	}
+}

@@ -87,6 +87,12 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		{"all --disk -1", "--disk -1: the minimum is 1 GiB"},
 		{"egress --memory 1024 --disk 1 --labs 1 --provider docker", "unknown provider"}, // the minimum itself is no error
 		{"egress --timeout 0s", "--timeout 0s: --timeout must be above 0"},
+		{"egress --patience 0", "--patience 0: expected a number above 0, and 1000 at most; give one such as 3, or leave the flag out"},
+		{"all --patience -2", "--patience -2: expected a number above 0"},
+		{"contract --patience NaN", "--patience NaN: expected a number above 0"},
+		{"contract --patience Inf", "--patience +Inf: expected a number above 0"},
+		{"contract --patience 1e12", "--patience 1e+12: expected a number above 0, and 1000 at most"},
+		{"remote-agent --patience much", `"--patience"`},
 		{"egress --report=", `--report "": the value is empty`},
 		{"egress --subject=", `--subject "": the value is empty`},
 		{"contract --subject=", `--subject "": the value is empty`},
@@ -155,6 +161,19 @@ func TestBadUsageIsNamedAndExitsWith2(t *testing.T) {
 		res := parity(t, nil, strings.Fields(test.args)...)
 		if res.code != 2 || !strings.Contains(res.stderr, test.want) || res.stdout != "" {
 			t.Errorf("parity %s: code %d, stdout %q, stderr %q; want code 2 and %q", test.args, res.code, res.stdout, res.stderr, test.want)
+		}
+	}
+}
+
+// Patience multiplies the run's own deadline too, unless that was given.
+func TestPatienceMultipliesTheRunsDeadlineThatWasNotGiven(t *testing.T) {
+	for args, want := range map[string]string{
+		"":              "deadline of 3.6µs passed (--timeout)",
+		"--timeout 7ns": "deadline of 7ns passed (--timeout)",
+	} {
+		argv := append([]string{"egress", "--standin", "--patience", "1e-9", "--report", filepath.Join(t.TempDir(), "report")}, strings.Fields(args)...)
+		if res := parity(t, nil, argv...); res.code == 0 || !strings.Contains(res.stdout+res.stderr, want) {
+			t.Errorf("%q: code %d, %q; want %q", args, res.code, res.stderr, want)
 		}
 	}
 }

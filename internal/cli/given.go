@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"github.com/spf13/cobra"
-	"math"
-
 	"dagger/parity/internal/lab"
+	"github.com/spf13/cobra"
 )
 
 // refuseEmpty refuses the named flags where they were given with an empty value, which is mostly a variable that was not set: only a
@@ -65,15 +63,18 @@ func refuseNoTime(c *cobra.Command, names ...string) error {
 	return nil
 }
 
-// refuseNoFactor refuses the flags that are not a number above 0.
+// mostFactor is the largest factor of a deadline: more is no deadline.
+const mostFactor = 1000
+
+// refuseNoFactor refuses the flags that are not a number above 0 and up to mostFactor.
 func refuseNoFactor(c *cobra.Command, names ...string) error {
 	for _, name := range names {
 		value, err := c.Flags().GetFloat64(name)
 		if err != nil {
 			return err
 		}
-		if !(value > 0) || math.IsInf(value, 0) {
-			return usageErrorf("--%s %g: expected a number above 0; give one such as 3, or leave the flag out", name, value)
+		if !(value > 0 && value <= mostFactor) { // so that NaN is refused too
+			return usageErrorf("--%s %g: expected a number above 0, and %d at most; give one such as 3, or leave the flag out", name, value, mostFactor)
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	"dagger/parity/internal/catalogue"
@@ -25,6 +27,7 @@ type labLife struct {
 	left []catalogue.Case
 
 	contracts []catalogue.Case // the contract's cases that it has, of which its step knows
+	ended     []catalogue.Case // those that it had left when it was ended for a check of the contract
 }
 
 // breachError is the end of a lab whose cases stand on a check of the contract that did not pass. It says which.
@@ -45,6 +48,20 @@ func newBreaches(ctx context.Context, labs [][]catalogue.Case) *breaches {
 		}
 	}
 	return b
+}
+
+// explain gives the cases of a lab that was ended, and adds why to those that this cut off, cleaned up in time, and do not say it.
+func (b *breaches) explain(life *labLife, cases []report.Case, why breachError) []report.Case {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, c := range cases {
+		cut := slices.ContainsFunc(life.ended, func(o catalogue.Case) bool { return o.ID() == c.ID })
+		said := slices.ContainsFunc(c.Problems, func(p string) bool { return strings.Contains(p, string(why)) })
+		if cut && c.Verdict == report.Inconclusive && !said {
+			cases[i].Problems = append([]string{"it was ended: " + string(why)}, c.Problems...)
+		}
+	}
+	return cases
 }
 
 // close lets go of the labs' contexts.
@@ -84,7 +101,8 @@ func (b *breaches) done(result report.Case) {
 		if b.lost(life.left, life.contracts) != "" {
 			continue // its own step knows, and is about to end
 		}
-		if why := b.lost(life.left, b.all); why != "" {
+		if why := b.lost(life.left, b.all); why != "" && life.ended == nil {
+			life.ended = life.left
 			life.end(breachError(why))
 		}
 	}

@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	work := pool.NewWithResults[outcome]()
 	for i, mine := range labs {
 		work.Go(func() outcome {
-			return runLab(b.labs[i].ctx, b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
+			return runLab(b.labs[i], b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
 		})
 	}
 	for _, out := range work.Wait() {
@@ -130,7 +130,8 @@ type outcome struct {
 }
 
 // runLab runs a step with some of the cases in a lab of its own.
-func runLab(ctx context.Context, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+func runLab(life *labLife, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
+	ctx := life.ctx
 	collector := progress.NewCollector(mine, runID)
 	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
 	for _, c := range mine {
@@ -189,14 +190,18 @@ func runLab(ctx context.Context, b *breaches, again <-chan struct{}, o Options, 
 		p.Note("%s: %s; removed %s", strings.TrimSpace("lab "+name), how, res.Removed)
 	}
 	out.problem = reason
-	if broke, ok := errors.AsType[breachError](context.Cause(ctx)); ok {
+	broke, ended := errors.AsType[breachError](context.Cause(ctx))
+	if ended {
 		// The case that broke says what is wrong: the run itself is sound, and ended the others as it has to.
 		reason, out.problem, out.ended = "it was ended: "+broke.Error(), "", true
 	}
 	if reason == "" {
 		reason = "the step ended without a word about it"
 	}
-	out.cases, out.transcripts = collector.Cases(reason), collector.Transcripts()
+	out.transcripts = collector.Transcripts()
+	if out.cases = collector.Cases(reason); out.ended {
+		out.cases = b.explain(life, out.cases, broke)
+	}
 	return out
 }
 

@@ -223,6 +223,19 @@ func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
 	}
 }
 
+// A case that cleaned up in time when its lab was ended says so too, and for which check; it does not only say that it was interrupted.
+func TestACaseThatCleansUpWhenItsLabIsEndedSaysWhy(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	script := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native"}}) +
+		"if has contract/; then\nuntil [ -e $HOME/started ]; do sleep 0.01; done\n" + done(t, contractCase, report.Pass, report.Fail) + "exit 0\nfi\n" +
+		"trap 'stop=1' TERM\n" + started(t, egressCase, "a") + "touch $HOME/started\nuntil [ \"$stop\" ]; do sleep 0.05; done\n" +
+		done(t, egressCase, report.Inconclusive, report.NotReached)
+	r := runScript(t, t.Context(), script, contractCase, egressCase)
+	if got := strings.Join(r.Cases[1].Problems, "\n"); r.ExitCode != 1 || !strings.Contains(got, `the check "b" of contract/builtin/cli`) || len(r.Problems) > 0 {
+		t.Errorf("%d, %q, %q", r.ExitCode, got, r.Problems)
+	}
+}
+
 // A check of the contract that a case does not stand on fails the run, and the case goes on, in its own lab and in another one.
 func TestABrokenLeafOfTheContractEndsNoLab(t *testing.T) {
 	leaf := egressCase

@@ -17,7 +17,7 @@ Made by ` + "`parity selftest --markdown`" + ` from the plan that the self-test 
 
 Parity's own parts can be told to misbehave, one fault at a time, by its name in ` + "`PARITY_FAULT`" + `. With each fault
 ` + "`parity selftest`" + ` runs the cases on the stand-in for msb, and expects exactly the checks below to break, each with that verdict; every
-other check passes, or stands after one that broke. A fault that nothing catches and a check that no fault trips fail the self-test.
+other check passes, or stands on one that broke. A fault that nothing catches and a check that no fault trips fail the self-test.
 `)
 	part := fault.Part("")
 	for _, e := range fault.Catalogue() {

@@ -95,7 +95,7 @@ func (s Selection) Cases() []catalogue.Case {
 		for _, t := range row.Trips {
 			checks = append(checks, catalogue.Check{Name: t.String(), Sentence: "The fault breaks this check, in this way."})
 		}
-		checks = append(checks, catalogue.Check{Name: nothingElse, Sentence: "Every other check passes, or stands after one that broke."})
+		checks = append(checks, catalogue.Check{Name: nothingElse, Sentence: "Every other check passes, or stands on one that broke."})
 		promise := fmt.Sprintf("The fault %s is caught.", row.Fault)
 		if fault.Honest(row.Fault) {
 			promise = fmt.Sprintf("With %s, which breaks no promise, every case passes.", row.Fault)

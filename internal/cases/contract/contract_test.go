@@ -3,10 +3,14 @@ package contract
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"dagger/parity/internal/cases"
+	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
@@ -46,6 +50,60 @@ func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
 		}
 		if f.Verdict != report.Pass && (f.Expected != "this" || f.Seen == "" || f.Next == "") {
 			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// A command whose deadline passed is the lab's doing where that is slow; else it is a breach that says how long it had.
+func TestACommandThatHangsInASlowLabIsNoBreach(t *testing.T) {
+	hung := func(ctx context.Context) error {
+		_, err := proc.Run(ctx, proc.Cmd{Argv: []string{"sleep", "600"}})
+		return err
+	}
+	err := cases.Bounded(t.Context(), 50*time.Millisecond, hung)
+	for _, test := range []struct {
+		slow string
+		want report.Verdict
+		seen string
+	}{
+		{"", report.Fail, "it had 50ms"},
+		{"the lab is slow", report.Inconclusive, "the lab is slow"},
+	} {
+		f := judge("this", "that", err, func(asked error) string {
+			if asked != err {
+				t.Errorf("asked about %v", asked)
+			}
+			return test.slow
+		})
+		if f.Verdict != test.want || !strings.Contains(f.Seen, test.seen) {
+			t.Errorf("%+v; want %s, seen %q", f, test.want, test.seen)
+		}
+	}
+}
+
+// What the machine was created at is MicroSandbox's word; that it cannot be had is no breach, and that there is no such machine is one.
+func TestCreationTimesComeFromMicroSandbox(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		breach bool
+		want   string
+	}{
+		"a machine":  {`echo '{"name":"'$4'","status":"Running","created_at":"2026-11-30T12:00:00.5Z"}'`, false, "2026-11-30T12:00:00.5Z"},
+		"none":       {"echo 'sandbox not found' >&2; exit 1", true, "devsy-u"},
+		"a bad disk": {"echo 'broken store' >&2; exit 1", false, "broken store"},
+	} {
+		program := filepath.Join(t.TempDir(), "msb")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at, err := created(&msb.Client{Path: program, Home: t.TempDir()})(t.Context(), "u")
+		said := at.Format(time.RFC3339Nano)
+		if err != nil {
+			said = err.Error()
+		}
+		f := judge("this", "", err, func(error) string { return "" })
+		if !strings.Contains(said, test.want) || test.breach != (f.Verdict == report.Fail) {
+			t.Errorf("%s: %s, %s", name, said, f.Verdict)
 		}
 	}
 }
