@@ -81,7 +81,7 @@ func findExternal(ctx context.Context, o ToolOptions, reference string, custom b
 		return e, head, err
 	}
 	if custom {
-		head, err := customExternal(&e, self)
+		head, err := customExternal(&e, o.Folder, self)
 		return e, head, err
 	}
 	e.Runtime = reference
@@ -93,13 +93,22 @@ func findExternal(ctx context.Context, o ToolOptions, reference string, custom b
 	return e, head, os.WriteFile(e.Manifest, madeManifest(referenceName, runtimeName, sum), 0o644)
 }
 
-// customExternal makes the manifest of `parity driver` as an external provider.
-func customExternal(e *cases.External, self string) (report.External, error) {
-	sum, err := HashFile(self)
+// customExternal makes `parity driver` an external provider, in a folder: its runtime and its manifest.
+// The runtime is a copy of this program with a line at its end: the processes that run it must differ
+// from Parity's own, as a process is told by the content of its file.
+func customExternal(e *cases.External, folder, self string) (report.External, error) {
+	program, err := os.ReadFile(self)
 	if err != nil {
 		return report.External{}, err
 	}
-	e.Runtime = self
+	e.Runtime = filepath.Join(folder, "parity-driver")
+	if err := os.WriteFile(e.Runtime, append(program, "\nthe runtime of parity driver\n"...), 0o755); err != nil {
+		return report.External{}, err
+	}
+	sum, err := HashFile(e.Runtime)
+	if err != nil {
+		return report.External{}, err
+	}
 	text, err := customdriver.Provider{URL: placeholderURL + "parity", SHA256: sum, MemoryMiB: 512}.YAML()
 	if err != nil {
 		return report.External{}, fmt.Errorf("%w --adapter: external: %w", ErrOption, err)
