@@ -121,47 +121,21 @@ var deviations = []string{
 	"ssh: the exit code of the command in the guest is read from a text on standard error",
 }
 
-// The traits that went against Parity's assumptions, beside the dialect.
-const (
-	resolve   = "resolve"
-	wantsExec = "exec"
-	state     = "state"
-	again     = "again"
-)
-
-// needs names what a row waits for: branches that are not merged where the row was written. Such a row
-// fails until then. Whoever merges them removes the row's needs.
+// The CLI has all its traits here. If a row fails, run it without some of them, which are named in
+// foreign/traits.go, to see which assumption has come back: foreign(t, "again", "state").
 func TestAForeignCLIGetsItsVerdict(t *testing.T) {
 	for _, test := range []struct {
-		name    string
-		without []string // traits
-		args    []string
-		needs   string
+		name string
+		args []string
 	}{
-		// What was there before: the dialect, slow, as large as an agent is, and the login.
-		{"contract, in its dialect", []string{resolve}, []string{"contract", "--provider", "builtin"}, ""},
-		{"egress, in its dialect", []string{resolve, wantsExec}, []string{"egress", "--provider", "both"}, ""},
-		{"image-parity/registry, in its dialect", []string{resolve, wantsExec}, []string{"image-parity", "--only", "image-parity/*/registry"}, ""},
-		{"remote-agent, in its dialect", []string{resolve, wantsExec, state, again}, []string{"remote-agent"}, ""},
-
-		// One trait each.
-		{"contract, and it resolves images", nil, []string{"contract", "--provider", "builtin"}, "image"},
-		{"contract, and it wants exec", []string{resolve}, []string{"contract", "--provider", "external"}, "external"},
-		{"remote-agent, and its state is elsewhere", []string{resolve, wantsExec, again}, []string{"remote-agent"}, "external"},
-		{"remote-agent, and it runs the runtime again", []string{resolve, wantsExec, state}, []string{"remote-agent"}, "external"},
-		{"remote-agent, and it resolves images", []string{wantsExec, state, again}, []string{"remote-agent"}, "image"},
-
-		// All.
-		{"egress", nil, []string{"egress", "--provider", "both"}, "image, external"},
-		{"image-parity/registry", nil, []string{"image-parity", "--only", "image-parity/*/registry"}, "image, external"},
-		{"remote-agent", nil, []string{"remote-agent"}, "image, external"},
+		{"contract", []string{"contract", "--provider", "both"}},
+		{"egress", []string{"egress", "--provider", "both"}},
+		{"image-parity/registry", []string{"image-parity", "--only", "image-parity/*/registry"}},
+		{"remote-agent", []string{"remote-agent"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := parity(t, foreign(t, test.without...), adapterFile, test.args...)
+			e := parity(t, foreign(t), adapterFile, test.args...)
 			if e.code != 0 || e.report.Verdict != report.Pass || len(e.report.Problems) > 0 {
-				if test.needs != "" {
-					t.Errorf("this row waits for the branches: %s", test.needs)
-				}
 				t.Errorf("exit code %d and the verdict %s; expected 0 and pass\n%s", e.code, e.report.Verdict, e.said)
 			}
 			sum, err := run.HashFile(adapterFile)
@@ -193,7 +167,7 @@ func TestAWrongAdapterIsFoundOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cli := foreign(t, "slow", resolve)
+	cli := foreign(t, "slow")
 	for _, test := range []struct {
 		name, old, put string
 		check, seen    string
