@@ -51,9 +51,6 @@ exec:
 `, provider, referenceVersion, file, placeholderURL+file, sum, file)
 }
 
-// blockEgress is the option with which the cases deny egress.
-const blockEgress = "MICROSANDBOX_BLOCK_EGRESS"
-
 // findExternal finds the external provider: the one that its source leads to (a file, a folder or a
 // URL of a provider.yaml), one around a runtime that was given, else the reference one, whose
 // runtime is at a path. It gives the provider and what the report says of it. What it makes is in
@@ -139,8 +136,10 @@ func (o ToolOptions) fetchExternal(ctx context.Context, e *cases.External) (head
 	if err != nil {
 		return head, err
 	}
-	if _, known := m.Options[blockEgress]; !known && o.Egress {
-		return head, fmt.Errorf("options: expected %s, with which the cases of egress deny; add it to the manifest, or run other scenarios", blockEgress)
+	for _, option := range o.deny {
+		if _, known := m.Options[option]; !known && o.Egress {
+			return head, fmt.Errorf("options: expected %s, with which the cases of egress deny; add it to the manifest, or run other scenarios", option)
+		}
 	}
 	key, b, err := m.Runtime(runtime.GOOS, runtime.GOARCH)
 	if errors.Is(err, manifest.ErrNoChoice) {

@@ -79,7 +79,7 @@ func TestAGivenProviderIsTakenAsItsManifestPinsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, source := range []string{file, folder, s.URL + "/provider.yaml"} {
-		e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, Folder: t.TempDir()}, "", false, "")
+		e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -177,7 +177,7 @@ func TestARuntimeFileHasAManifestMadeAroundIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e, head, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: file, Egress: true, Folder: t.TempDir()}, "", false, "")
+	e, head, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: file, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
 	if want := (report.External{Kind: "file", Name: "my-runtime_v2", SHA256: sumOf(script)}); err != nil || head != want || e.Runtime != file {
 		t.Fatalf("%+v, %+v, %v", e, head, err)
 	}
@@ -248,7 +248,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.manifest), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Egress: true, Folder: t.TempDir()}, "", false, "")
+			_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
 			if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--external-provider") {
 				t.Fatalf("%v", err)
 			}
@@ -260,7 +260,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 		})
 	}
 	for _, source := range []string{"/no/such/file", t.TempDir(), s.URL + "/none"} {
-		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, Folder: t.TempDir()}, "", false, ""); !errors.Is(err, ErrOption) {
+		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, ""); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", source, err)
 		}
 	}

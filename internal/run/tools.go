@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,12 +81,13 @@ type ToolOptions struct {
 	SubjectPath        []string // folders of programs for the subject's PATH
 	BuiltinSource      string   // the SOURCE of the built-in provider; empty: the adapter's
 
-	External        bool   // the run has cases of the external provider
-	ExternalSource  string // a file, a folder or a URL of its provider.yaml; empty means the reference one
-	ExternalBinary  string // the key of the runtime in the agent.binaries of that; empty means that it says so itself
-	ExternalRuntime string // a runtime around which a manifest is made, in place of ExternalSource
-	Egress          bool   // the run has cases of egress, which need the provider's option to deny it
-	Folder          string // an existing folder for what is made for it
+	External        bool     // the run has cases of the external provider
+	ExternalSource  string   // a file, a folder or a URL of its provider.yaml; empty means the reference one
+	ExternalBinary  string   // the key of the runtime in the agent.binaries of that; empty means that it says so itself
+	ExternalRuntime string   // a runtime around which a manifest is made, in place of ExternalSource
+	Egress          bool     // the run has cases of egress, which need the provider's options to deny it
+	deny            []string // those options
+	Folder          string   // an existing folder for what is made for it
 
 	AgentFile string // what is served as the subject's agent to a remote machine; empty means the subject's own program file
 
@@ -180,7 +183,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if o.External {
-		e, head, err := findExternal(ctx, o, beside(self, runtimeName), t.custom, t.Self)
+		e, head, err := findExternal(ctx, o.denying(t.Cases.Adapter), beside(self, runtimeName), t.custom, t.Self)
 		if err != nil {
 			return t, err
 		}
@@ -372,4 +375,15 @@ func HashFile(path string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// denying returns the options with the names of the provider's options that deny egress, as an adapter's
+// text has them; an empty text is the contract.
+func (o ToolOptions) denying(text string) ToolOptions {
+	a := adapter.Contract()
+	if given, err := adapter.Parse([]byte(text)); text != "" && err == nil { // it was read before
+		a = given
+	}
+	o.deny = slices.Sorted(maps.Keys(a.Deny))
+	return o
 }

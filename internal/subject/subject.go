@@ -77,6 +77,9 @@ func (h Home) Environ() []string {
 	return append(env, h.Extra...)
 }
 
+// Deny returns the provider's options that deny a workspace its egress.
+func (c CLI) Deny() map[string]string { return c.adapter().Deny }
+
 // names are the folders of the home by the placeholders of adapters.
 func (h Home) names() map[string]string {
 	return map[string]string{"folder": filepath.Join(h.Dir, cliFolder), "home": filepath.Join(h.Dir, homeFolder)}

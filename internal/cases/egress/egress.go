@@ -146,7 +146,7 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 func (s *scenario) phase(phase string) {
 	var o subject.UpOptions
 	if s.deny && phase != catalogue.Restarted { // a restart must keep what the workspace was made with, without being told again
-		o.ProviderOptions = map[string]string{"MICROSANDBOX_BLOCK_EGRESS": "true"}
+		o.ProviderOptions = s.Bench.Subject.Deny()
 	}
 	s.Phase(phase, o, func(box msb.Sandbox) {
 		s.Check(phase, "policy", func() cases.Finding {
