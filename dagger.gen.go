@@ -66,6 +66,7 @@ func (r Parity) MarshalJSON() ([]byte, error) {
 		Microsandboxed     *dagger.Directory
 		MicrosandboxSha256 string
 		ExternalProvider   *dagger.File
+		ExternalBinary     string
 		ExternalRuntime    *dagger.File
 		Adapter            *dagger.File
 		Agent              *dagger.File
@@ -81,6 +82,7 @@ func (r Parity) MarshalJSON() ([]byte, error) {
 	concrete.Microsandboxed = r.Microsandboxed
 	concrete.MicrosandboxSha256 = r.MicrosandboxSha256
 	concrete.ExternalProvider = r.ExternalProvider
+	concrete.ExternalBinary = r.ExternalBinary
 	concrete.ExternalRuntime = r.ExternalRuntime
 	concrete.Adapter = r.Adapter
 	concrete.Agent = r.Agent
@@ -100,6 +102,7 @@ func (r *Parity) UnmarshalJSON(bs []byte) error {
 		Microsandboxed     *dagger.Directory
 		MicrosandboxSha256 string
 		ExternalProvider   *dagger.File
+		ExternalBinary     string
 		ExternalRuntime    *dagger.File
 		Adapter            *dagger.File
 		Agent              *dagger.File
@@ -119,6 +122,7 @@ func (r *Parity) UnmarshalJSON(bs []byte) error {
 	r.Microsandboxed = concrete.Microsandboxed
 	r.MicrosandboxSha256 = concrete.MicrosandboxSha256
 	r.ExternalProvider = concrete.ExternalProvider
+	r.ExternalBinary = concrete.ExternalBinary
 	r.ExternalRuntime = concrete.ExternalRuntime
 	r.Adapter = concrete.Adapter
 	r.Agent = concrete.Agent
@@ -694,6 +698,13 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg externalProvider", err))
 				}
 			}
+			var externalBinary string
+			if inputArgs["externalBinary"] != nil {
+				err = json.Unmarshal([]byte(inputArgs["externalBinary"]), &externalBinary)
+				if err != nil {
+					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg externalBinary", err))
+				}
+			}
 			var externalRuntime *dagger.File
 			if inputArgs["externalRuntime"] != nil {
 				err = json.Unmarshal([]byte(inputArgs["externalRuntime"]), &externalRuntime)
@@ -757,7 +768,7 @@ func invoke(ctx context.Context, parentJSON []byte, parentName string, fnName st
 					panic(fmt.Errorf("%s: %w", "failed to unmarshal input arg platform", err))
 				}
 			}
-			return New(kvm, subject, microsandboxDir, microsandboxSha256, externalProvider, externalRuntime, adapter, agent, subjectPath, builtinSource, patience, debian, golang, platform), nil
+			return New(kvm, subject, microsandboxDir, microsandboxSha256, externalProvider, externalBinary, externalRuntime, adapter, agent, subjectPath, builtinSource, patience, debian, golang, platform), nil
 		default:
 			return nil, fmt.Errorf("unknown function %s", fnName)
 		}

@@ -45,6 +45,7 @@ type Parity struct {
 	Microsandboxed     *dagger.Directory // +private
 	MicrosandboxSha256 string            // +private
 	ExternalProvider   *dagger.File      // +private
+	ExternalBinary     string            // +private
 	ExternalRuntime    *dagger.File      // +private
 	Adapter            *dagger.File      // +private
 	Agent              *dagger.File      // +private
@@ -72,6 +73,9 @@ func New(
 	// The provider.yaml of the external provider (default: the reference one)
 	// +optional
 	externalProvider *dagger.File,
+	// The key of agent.binaries that is the runtime, where the provider.yaml does not say so
+	// +optional
+	externalBinary string,
 	// The runtime of the external provider, before it is published: the manifest is made around it
 	// +optional
 	externalRuntime *dagger.File,
@@ -102,7 +106,7 @@ func New(
 ) *Parity {
 	return &Parity{
 		Kvm: kvm, Subject: subject, Microsandboxed: microsandboxDir, MicrosandboxSha256: microsandboxSha256,
-		ExternalProvider: externalProvider, ExternalRuntime: externalRuntime,
+		ExternalProvider: externalProvider, ExternalBinary: externalBinary, ExternalRuntime: externalRuntime,
 		Adapter: adapter, Agent: agent, SubjectPath: subjectPath, BuiltinSource: builtinSource, Patience: patience,
 		Debian: debian, Golang: golang, Platform: platform,
 	}
@@ -112,7 +116,7 @@ func (p *Parity) pipelines() pipelines.Pipelines {
 	return pipelines.New(dag, pipelines.Options{
 		Source: dag.CurrentModule().Source(),
 		Debian: p.Debian, Golang: p.Golang, Platform: p.Platform,
-		KVM: string(p.Kvm), Subject: p.Subject, ExternalProvider: p.ExternalProvider, ExternalRuntime: p.ExternalRuntime,
+		KVM: string(p.Kvm), Subject: p.Subject, ExternalProvider: p.ExternalProvider, ExternalBinary: p.ExternalBinary, ExternalRuntime: p.ExternalRuntime,
 		Adapter: p.Adapter, Agent: p.Agent, SubjectPath: p.SubjectPath, BuiltinSource: p.BuiltinSource, Patience: p.Patience,
 		MicroSandbox: p.Microsandboxed, MicroSandboxSHA256: p.MicrosandboxSha256,
 	})

@@ -18,6 +18,7 @@ type Options struct {
 	MicroSandbox       *dagger.Directory // with bin/msb; nil means the pinned one
 	MicroSandboxSHA256 string
 	ExternalProvider   *dagger.File // a provider.yaml
+	ExternalBinary     string       // the key of its runtime; empty: it says so
 	ExternalRuntime    *dagger.File // in place of one
 
 	Adapter       *dagger.File

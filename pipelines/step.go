@@ -97,6 +97,9 @@ func (p Pipelines) given(machine *dagger.Container, scenario string) (*dagger.Co
 	if p.o.BuiltinSource != "" {
 		argv = append(argv, "--builtin-source", p.o.BuiltinSource)
 	}
+	if p.o.ExternalBinary != "" {
+		argv = append(argv, "--external-binary", p.o.ExternalBinary)
+	}
 	if p.o.Patience != 0 {
 		argv = append(argv, "--patience", fmt.Sprint(p.o.Patience))
 	}

@@ -257,6 +257,11 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 	}{
 		{with("Subject", "given"), []string{"source: {" + file + "}", "permissions: 493", `"--subject" "/opt/subject/subject"`}},
 		{with("ExternalProvider", "given"), []string{"source: {" + file + "}", `"--external-provider" "/opt/provider/provider.yaml"`}},
+		{with("ExternalRuntime", "given"), []string{"source: {" + file + "}", "permissions: 493", `"--external-runtime" "/opt/provider/runtime"`}},
+		{with("ExternalBinary", "DRIVER"), []string{`"--external-binary" "DRIVER"`}},
+		{with("Adapter", "given"), []string{"source: {" + file + "}", `"--adapter" "/opt/subject/adapter.yaml"`}},
+		{with("BuiltinSource", "vm"), []string{`"--builtin-source" "vm"`}},
+		{with("Patience", 2.5), []string{`"--patience" "2.5"`}},
 		{with("Kvm", "Native"), []string{`"--kvm" "native"`}},
 		{with("Debian", "registry/debian@sha256:0"), []string{`from(address: "registry/debian@sha256:0")`}},
 		{with("Golang", "registry/golang@sha256:0"), []string{`from(address: "registry/golang@sha256:0")`}},
@@ -267,6 +272,9 @@ func TestWhatIsGivenReachesTheStep(t *testing.T) {
 				t.Errorf("%v: want %s in\n%s", test.parent, want, chain)
 			}
 		}
+	}
+	if chain := e(with("Agent", "given")); strings.Contains(chain, "--agent") {
+		t.Errorf("egress has no agent, and is given one:\n%s", chain)
 	}
 	chain := e(with("Microsandboxed", "given"))
 	if strings.Contains(chain, `"npm"`) || !strings.Contains(chain, `"--microsandbox" "/opt/microsandbox"`) {

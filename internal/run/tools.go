@@ -221,6 +221,9 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 	if err != nil {
 		return fmt.Errorf("--adapter: %w", err)
 	}
+	if o.Egress && len(a.Deny) == 0 {
+		return fmt.Errorf("--adapter %q: deny: expected the provider's options with which the cases of egress deny it, seen none; add them, or run other scenarios", o.Adapter)
+	}
 	sum := sha256.Sum256(text)
 	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver == customdriver.Custom
 	t.patience = a.Patience
