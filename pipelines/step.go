@@ -70,7 +70,8 @@ func (p Pipelines) Scenario(ctx context.Context, run Run) (*dagger.Directory, re
 	return folder, r, err
 }
 
-// given puts what the user gave into the machine, and returns the options of parity that name it there.
+// given puts what the user gave into the machine, and returns the options of parity that name it
+// there.
 func (p Pipelines) given(machine *dagger.Container, scenario string) (*dagger.Container, []string) {
 	var argv []string
 	for _, one := range []struct {

@@ -111,8 +111,8 @@ func Contract() *Adapter {
 	return a
 }
 
-// Load reads an adapter from a file. The error of one that is wrong has the file's name, the line and
-// the column.
+// Load reads an adapter from a file. The error of one that is wrong has the file's name, the line
+// and the column.
 func Load(file string) (*Adapter, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Deviation is a place where an adapter reads a result that the CLI does not say as the contract has
-// it. Such a mapping can hide a defect: a check that stands on it is no plain pass.
+// Deviation is a place where an adapter reads a result that the CLI does not say as the contract
+// has it. Such a mapping can hide a defect: a check that stands on it is no plain pass.
 type Deviation struct {
 	Verb  Verb
 	Field string // a field of the result, or one of run, exit, missing, failed, output

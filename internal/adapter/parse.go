@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document reads the one YAML document of a file. In what it returns, what an alias stands for is in
-// its place, with the line and the column that it has where it is written.
+// document reads the one YAML document of a file. In what it returns, what an alias stands for is
+// in its place, with the line and the column that it has where it is written.
 func document(text []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -199,7 +199,8 @@ type allowed struct {
 	each  []string // of an argument's each; also its placeholder
 }
 
-// Arg is an argument, or arguments that are there on a condition or once for each of several values.
+// Arg is an argument, or arguments that are there on a condition or once for each of several
+// values.
 type Arg struct {
 	Text string // a template
 	If   string // Run is there if this is set

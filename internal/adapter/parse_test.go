@@ -33,8 +33,8 @@ func parsed(t *testing.T, pairs ...string) *Adapter {
 	return a
 }
 
-// Each mistake is named with its place and with the words that its author needs. at is the text at the
-// place; it is in what is put in, or after it.
+// Each mistake is named with its place and with the words that its author needs. at is the text at
+// the place; it is in what is put in, or after it.
 func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 	const (
 		missing = "    missing: {exit: 75}\n"

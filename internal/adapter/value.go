@@ -294,9 +294,9 @@ func (c Command) List(o Output) (entries []map[string]string, err error) {
 	return entries, nil
 }
 
-// ExitCode returns the exit code of the guest's command, where the CLI says it in a text: in the last
-// one that matches, as the command in the guest may have printed one before. ok is false if the adapter
-// reads none, or if the text is not there.
+// ExitCode returns the exit code of the guest's command, where the CLI says it in a text: in the
+// last one that matches, as the command in the guest may have printed one before. ok is false if
+// the adapter reads none, or if the text is not there.
 func (c Command) ExitCode(o Output) (code int, ok bool) {
 	if c.Exit == nil {
 		return 0, false

@@ -202,8 +202,8 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// Each way to read a result otherwise than the contract has it is a deviation, and another spelling is
-// none.
+// Each way to read a result otherwise than the contract has it is a deviation, and another spelling
+// is none.
 func TestDeviations(t *testing.T) {
 	const (
 		missing = "    missing: {exit: 75}\n"

@@ -32,7 +32,8 @@ type Bench struct {
 	Workspaces string // a folder for the workspaces' folders
 	Source     string // the SOURCE by which the subject adds the case's provider
 
-	// Image is the reference of a plain image, once ServeImage was called: a registry of the case's own and MicroSandbox's store have it.
+	// Image is the reference of a plain image, once ServeImage was called: a registry of the case's
+	// own and MicroSandbox's store have it.
 	Image string
 
 	// Write writes the folder of a workspace, which exists, before each up. Unless it is set, the folder gets a devcontainer.json with
@@ -71,7 +72,8 @@ type Elsewhere struct {
 	// Carry brings a file there, for msb to read, and says where it is then.
 	Carry func(ctx context.Context, file string) (there string, err error)
 
-	// Registry starts a registry that keeps its blobs in a folder. Both sides reach it by its Host, over HTTPS.
+	// Registry starts a registry that keeps its blobs in a folder. Both sides reach it by its Host,
+	// over HTTPS.
 	Registry func(ctx context.Context, folder string) (*registry.Registry, error)
 	Bundle   string // a file with the certificates of the CAs that this side trusts, that of the registry among them
 }
@@ -207,7 +209,8 @@ func (b *Bench) Healthy(ctx context.Context) error {
 	return err
 }
 
-// Bare gives how long MicroSandbox itself takes to create a sandbox here, with nothing of the subject in it.
+// Bare gives how long MicroSandbox itself takes to create a sandbox here, with nothing of the
+// subject in it.
 func (b *Bench) Bare(ctx context.Context) (time.Duration, error) {
 	if err := b.loadBare(ctx); err != nil {
 		return 0, err

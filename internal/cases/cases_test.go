@@ -186,7 +186,8 @@ func TestNonces(t *testing.T) {
 	}
 }
 
-// Patience multiplies every deadline; a lab that is slower than they are made for gets as much more, and one that is faster no less.
+// Patience multiplies every deadline; a lab that is slower than they are made for gets as much
+// more, and one that is faster no less.
 func TestDeadlinesFollowPatienceAndTheLabsSpeed(t *testing.T) {
 	for _, test := range []struct {
 		patience float64
@@ -206,7 +207,8 @@ func TestDeadlinesFollowPatienceAndTheLabsSpeed(t *testing.T) {
 	}
 }
 
-// The case's own deadline and those of its clean-ups are multiplied too, and the finding names the one that it was.
+// The case's own deadline and those of its clean-ups are multiplied too, and the finding names the
+// one that it was.
 func TestACasesOwnDeadlinesFollowPatience(t *testing.T) {
 	env := cases.Env{RunID: "run", Scratch: t.TempDir(), Emit: func(report.Event) {}, Tools: cases.Tools{Patience: 4}}
 	atLeast := func(ctx context.Context, what string, d time.Duration) {

@@ -26,7 +26,8 @@ type Env struct {
 	Emit    func(report.Event)
 	Tools
 
-	// Unit is how long MicroSandbox itself took to create a bare sandbox in this lab, before the cases; 0 where that is not known.
+	// Unit is how long MicroSandbox itself took to create a bare sandbox in this lab, before the
+	// cases; 0 where that is not known.
 	Unit time.Duration
 }
 
@@ -47,7 +48,8 @@ type Tools struct {
 	AgentFile string // what is served as the subject's agent to a remote machine: a file
 	AgentName string // the name under which the subject asks for it, below the agent's URL; empty means DefaultAgentName
 
-	// Patience multiplies the deadlines of a case; 0 means 1. Less of it is for the self-test, whose faults are waited for.
+	// Patience multiplies the deadlines of a case; 0 means 1. Less of it is for the self-test,
+	// whose faults are waited for.
 	Patience float64
 }
 
@@ -66,13 +68,14 @@ type Remote struct {
 	Target string      // the file with the remote.Target of one that is not Parity's; empty: one of the case's own
 }
 
-// Nominal is the unit that every deadline is made for: how long MicroSandbox takes to create a bare sandbox in an emulated lab on a busy
-// machine that is sound otherwise. Where KVM is native, a tenth of it is usual; a lab is slow only when it is slower than an emulated one, as
-// the deadlines are the same.
+// Nominal is the unit that every deadline is made for: how long MicroSandbox takes to create a bare
+// sandbox in an emulated lab on a busy machine that is sound otherwise. Where KVM is native, a
+// tenth of it is usual; a lab is slow only when it is slower than an emulated one, as the deadlines
+// are the same.
 const Nominal = 16 * time.Second
 
-// Within is a deadline of a case, as patience and the lab's speed have it: a lab that is slower than the deadlines are made for gets as much
-// more time.
+// Within is a deadline of a case, as patience and the lab's speed have it: a lab that is slower
+// than the deadlines are made for gets as much more time.
 func (e Env) Within(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * cmp.Or(e.Patience, 1) * max(1, float64(e.Unit)/float64(Nominal)))
 }

@@ -25,7 +25,8 @@ const imageRepository = "parity/base"
 // plainImage is the plain image of a Bench, and where it is.
 type plainImage struct {
 	tag string // the run's
-	// bare is the reference by which Healthy makes a sandbox. Only MicroSandbox's store has it: no registry is asked for it.
+	// bare is the reference by which Healthy makes a sandbox. Only MicroSandbox's store has it: no
+	// registry is asked for it.
 	bare   string
 	loaded bool // MicroSandbox's store has bare
 
@@ -34,13 +35,15 @@ type plainImage struct {
 	client   *http.Transport    // by which this program asks the registry, without a proxy
 }
 
-// ask is how this program asks the registry. What is on this machine is not asked again when it fails.
+// ask is how this program asks the registry. What is on this machine is not asked again when it
+// fails.
 func (p plainImage) ask(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(p.client), remote.WithRetryBackoff(remote.Backoff{Steps: 1})}
 }
 
-// ServeImage builds the plain image and publishes it in a registry of the case's own, which the clean-up of NewBench closes. It also loads it
-// into MicroSandbox's store under the same reference; where the workspaces are to be elsewhere, into that of each side. Then Image is set.
+// ServeImage builds the plain image and publishes it in a registry of the case's own, which the
+// clean-up of NewBench closes. It also loads it into MicroSandbox's store under the same reference;
+// where the workspaces are to be elsewhere, into that of each side. Then Image is set.
 func (b *Bench) ServeImage(ctx context.Context) error {
 	img, err := b.buildImage()
 	if err != nil {
@@ -66,7 +69,8 @@ func (b *Bench) ServeImage(ctx context.Context) error {
 	return nil
 }
 
-// ImageServed shows that the registry answers, and that it has the plain image. It returns nil where ServeImage was not called.
+// ImageServed shows that the registry answers, and that it has the plain image. It returns nil
+// where ServeImage was not called.
 func (b *Bench) ImageServed(ctx context.Context) error {
 	if b.Image == "" {
 		return nil
@@ -85,7 +89,8 @@ func (b *Bench) ImageServed(ctx context.Context) error {
 	return nil
 }
 
-// ImageManifest gives the URL of the plain image's manifest in a registry that serves HTTPS, and the digest of what is there.
+// ImageManifest gives the URL of the plain image's manifest in a registry that serves HTTPS, and
+// the digest of what is there.
 func (b *Bench) ImageManifest() (url string, digest v1.Hash) {
 	return fmt.Sprintf("https://%s/v2/%s/manifests/%s", b.image.registry.Host(), imageRepository, b.image.tag), b.image.digest
 }

@@ -14,7 +14,8 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// served gives a Bench with a fake for msb, which writes down what it is told, once the plain image is served.
+// served gives a Bench with a fake for msb, which writes down what it is told, once the plain image
+// is served.
 func served(t *testing.T) (b *cases.Bench, c *cases.Cleanup, told func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +40,8 @@ func served(t *testing.T) (b *cases.Bench, c *cases.Cleanup, told func() string)
 	}
 }
 
-// The image can be had from the registry that its reference names until the case ends, by a registry's client and by MicroSandbox, and is in
-// MicroSandbox's store too.
+// The image can be had from the registry that its reference names until the case ends, by a
+// registry's client and by MicroSandbox, and is in MicroSandbox's store too.
 func TestThePlainImageIsInTheRegistryThatItsReferenceNames(t *testing.T) {
 	b, c, told := served(t)
 	if _, err := registry.Find(t.Context(), b.Image); err != nil {

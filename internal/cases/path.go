@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Basics are the programs of this machine that every subject finds in its PATH: POSIX utilities, bash, and
-// what scripts use beside them. All else is there only if the case has it (msb, and docker where there
-// is an engine) or if the user adds a folder: what happens to be installed must not change a verdict.
+// Basics are the programs of this machine that every subject finds in its PATH: POSIX utilities,
+// bash, and what scripts use beside them. All else is there only if the case has it (msb, and
+// docker where there is an engine) or if the user adds a folder: what happens to be installed must
+// not change a verdict.
 var Basics = strings.Fields(`
 	awk base64 basename bash cat chgrp chmod chown cmp cp cut date dd df diff dirname du echo env expr false
 	find flock getent grep gunzip gzip head hostname id install kill ln ls md5sum mkdir mkfifo mktemp mv

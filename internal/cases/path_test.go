@@ -83,8 +83,8 @@ func TestBasicsRun(t *testing.T) {
 	}
 }
 
-// The SOURCE of the built-in provider is the user's, else the adapter's, else the contract's; an adapter
-// that names none says what to do.
+// The SOURCE of the built-in provider is the user's, else the adapter's, else the contract's; an
+// adapter that names none says what to do.
 func TestBuiltinSource(t *testing.T) {
 	text, err := os.ReadFile("../adapter/contract.yaml")
 	if err != nil {

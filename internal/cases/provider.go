@@ -58,7 +58,8 @@ func (e Env) speak() (*adapter.Adapter, error) {
 	return adapter.Parse([]byte(e.Adapter))
 }
 
-// machineMemory is the memory in MiB of a workspace's machine, where the test writes the provider: what a lab has room for.
+// machineMemory is the memory in MiB of a workspace's machine, where the test writes the provider:
+// what a lab has room for.
 const machineMemory = 512
 
 // builtin returns the SOURCE by which the subject adds the provider with its own driver.

@@ -39,8 +39,9 @@ func Unclear(expected, seen, next string) Finding {
 	return Finding{Verdict: report.Inconclusive, Expected: expected, Seen: seen, Next: next}
 }
 
-// Recorder records one case's checks against the catalogue's plan of it, and tells of each as it comes. After a check that broke,
-// those that stand on it are not reached; where the plan does not say on what, that is the rest. A Recorder is for one goroutine, save Operation.
+// Recorder records one case's checks against the catalogue's plan of it, and tells of each as it
+// comes. After a check that broke, those that stand on it are not reached; where the plan does not
+// say on what, that is the rest. A Recorder is for one goroutine, save Operation.
 type Recorder struct {
 	ctx    context.Context
 	plan   catalogue.Case
@@ -68,8 +69,9 @@ func NewRecorder(ctx context.Context, plan catalogue.Case, runID string, emit fu
 // Broken tells whether a check did not pass, so that the checks that stand on it are not reached.
 func (r *Recorder) Broken() bool { return r.broken }
 
-// Check makes the planned check that comes next and tells whether it passed. It does nothing after a check that broke, if this one
-// stands on it, directly or through others. A check that is not the next one of the plan that can be made is a fault of this program.
+// Check makes the planned check that comes next and tells whether it passed. It does nothing after
+// a check that broke, if this one stands on it, directly or through others. A check that is not the
+// next one of the plan that can be made is a fault of this program.
 func (r *Recorder) Check(phase, name string, check func() Finding) bool {
 	if r.lost {
 		return false
@@ -124,8 +126,9 @@ func (r *Recorder) unreachable(i int) bool {
 	})
 }
 
-// Override records that the subject broke the promise of a planned check, although an earlier check broke: for evidence that stands by
-// itself, such as a receipt of the target's under deny. The plan says of which checks that can be. The checks between are not reached.
+// Override records that the subject broke the promise of a planned check, although an earlier check
+// broke: for evidence that stands by itself, such as a receipt of the target's under deny. The plan
+// says of which checks that can be. The checks between are not reached.
 func (r *Recorder) Override(phase, name string, f Finding) {
 	at := r.ahead(phase, name)
 	if r.lost || at < 0 || !r.plan.Checks[at].Alone {
@@ -203,8 +206,8 @@ func (r *Recorder) Operation(name string, elapsed time.Duration) {
 	r.operations = append(r.operations, report.Operation{Name: name, Count: 1, Elapsed: elapsed})
 }
 
-// Command adds a command of the subject's, which has ended, to the case's transcript. It may be called
-// from any goroutine.
+// Command adds a command of the subject's, which has ended, to the case's transcript. It may be
+// called from any goroutine.
 func (r *Recorder) Command(c report.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,8 +232,8 @@ func (r *Recorder) Timed(name string) (done func()) {
 	return func() { r.Operation(name, time.Since(started)) }
 }
 
-// Finish ends the record: what was not reached is named so, and the verdict follows from the checks. That a check was left out that
-// could be made is a fault of this program.
+// Finish ends the record: what was not reached is named so, and the verdict follows from the
+// checks. That a check was left out that could be made is a fault of this program.
 func (r *Recorder) Finish() report.Case {
 	for _, at := range r.upTo(len(r.plan.Checks)) {
 		if p := r.plan.Checks[at]; !r.unreachable(at) && len(r.result.Problems) == 0 {

@@ -215,7 +215,8 @@ func TestOnlyWhatStandsOnABrokenCheckIsNotReached(t *testing.T) {
 	}
 }
 
-// After a break too, the checks that can be made must be: leaving one out is no pass, and no silent "not reached".
+// After a break too, the checks that can be made must be: leaving one out is no pass, and no silent
+// "not reached".
 func TestLeavingOutACheckThatCanBeMadeIsAProblem(t *testing.T) {
 	for name, made := range map[string]string{"in the middle": "abe", "at the end": "abc", "another order": "abec"} {
 		r := cases.NewRecorder(t.Context(), graph, "run", func(report.Event) {})

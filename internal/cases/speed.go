@@ -24,7 +24,8 @@ func (e *OverdueError) Error() string { return fmt.Sprintf("%v; it had %s", e.Ca
 // Unwrap gives the operation's own error, which need not say that a deadline passed.
 func (e *OverdueError) Unwrap() []error { return []error{e.Cause, context.DeadlineExceeded} }
 
-// Bounded calls do with a deadline within a context's. The error is an *OverdueError when it is that deadline that passed.
+// Bounded calls do with a deadline within a context's. The error is an *OverdueError when it is
+// that deadline that passed.
 func Bounded(ctx context.Context, had time.Duration, do func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, had)
 	defer cancel()
@@ -35,8 +36,9 @@ func Bounded(ctx context.Context, had time.Duration, do func(context.Context) er
 	return err
 }
 
-// slowAt is the number of units above which a bare create tells that the lab has become slow. What is asked of a subject is to take half of
-// its deadline at most in a lab of the measured speed; in one that is more than twice as slow, that it did not come to an end says nothing.
+// slowAt is the number of units above which a bare create tells that the lab has become slow. What
+// is asked of a subject is to take half of its deadline at most in a lab of the measured speed; in
+// one that is more than twice as slow, that it did not come to an end says nothing.
 const slowAt = 2
 
 // bareDeadline bounds a bare create, which takes up to three units in a sound lab.
@@ -45,8 +47,9 @@ const bareDeadline = 5 * time.Minute
 // NextSlow is what to do about a lab that is slow.
 const NextSlow = "run it again on a machine that is less busy, or give more time with --patience"
 
-// Slow says why an operation that its deadline ended may be the lab's doing: MicroSandbox itself is slow now too, or boots nothing. It is
-// empty when the lab is as fast as the deadlines are made for, or when err is of something else. It measures when it is asked.
+// Slow says why an operation that its deadline ended may be the lab's doing: MicroSandbox itself is
+// slow now too, or boots nothing. It is empty when the lab is as fast as the deadlines are made
+// for, or when err is of something else. It measures when it is asked.
 func (b *Bench) Slow(ctx context.Context, e Env, err error) string {
 	if _, overdue := errors.AsType[*OverdueError](err); !overdue {
 		return ""
@@ -66,7 +69,8 @@ func (b *Bench) Slow(ctx context.Context, e Env, err error) string {
 	return ""
 }
 
-// MeasureLab gives how long MicroSandbox itself takes to create a bare sandbox in the lab, with a store of its own.
+// MeasureLab gives how long MicroSandbox itself takes to create a bare sandbox in the lab, with a
+// store of its own.
 func MeasureLab(ctx context.Context, e Env) (took time.Duration, err error) {
 	var c Cleanup
 	defer func() { err = errors.Join(append(c.Run(), err)...) }()
@@ -101,7 +105,8 @@ func MeasureLab(ctx context.Context, e Env) (took time.Duration, err error) {
 // bareName is the name of a bare sandbox.
 const bareName = "parity-bare"
 
-// createBare creates a bare sandbox and removes it, also one whose create was cut off, and gives how long the create took.
+// createBare creates a bare sandbox and removes it, also one whose create was cut off, and gives
+// how long the create took.
 func createBare(ctx context.Context, client *msb.Client, image string) (time.Duration, error) {
 	started := time.Now()
 	err := client.Create(ctx, msb.CreateOptions{Name: bareName, Image: image, NoPull: true, CPUs: 1, MemoryMiB: 256})

@@ -15,7 +15,8 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// apart runs the calling test again in a network namespace of its own, and tells whether this is it.
+// apart runs the calling test again in a network namespace of its own, and tells whether this is
+// it.
 func apart(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("PARITY_TEST_APART") != "" {
@@ -30,7 +31,8 @@ func apart(t *testing.T) bool {
 	return false
 }
 
-// The lab is measured by a create of MicroSandbox's alone, without the load of its image, and nothing of it is left, whatever came of it.
+// The lab is measured by a create of MicroSandbox's alone, without the load of its image, and
+// nothing of it is left, whatever came of it.
 func TestTheLabIsMeasuredByABareCreateAndNothingIsLeft(t *testing.T) {
 	if !apart(t) {
 		return

@@ -64,7 +64,8 @@ const Parity = "parity"
 // All is the name that selects every scenario.
 const All = "all"
 
-// contractScenario is the scenario that every selection holds: each case stands on some of its checks.
+// contractScenario is the scenario that every selection holds: each case stands on some of its
+// checks.
 const contractScenario = "contract"
 
 // Catalogue is every case, in the order in which they are listed and reported.
@@ -182,7 +183,9 @@ func (c Catalogue) Select(scenario string, given []string) ([]Case, error) {
 	return append(selected, Comparisons(selected)...), nil
 }
 
-// Only keeps those of the selected cases whose id matches the pattern (package path), and the contract's, on which they stand. A pattern that is none, or that matches no case, is an error that lists the ids.
+// Only keeps those of the selected cases whose id matches the pattern (package path), and the
+// contract's, on which they stand. A pattern that is none, or that matches no case, is an error
+// that lists the ids.
 func Only(selected []Case, pattern string) ([]Case, error) {
 	var kept []Case
 	var known []string

@@ -7,11 +7,12 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// Verify holds a run's report against the cases that were selected for it and gives each fault in a sentence: a case that is
-// missing, not selected or there twice; a result of another run; a check that is missing, not planned, there twice or out of
-// order; a check that was made though what it stands on broke, or not made though nothing did; a verdict that is unknown or does not
-// follow from what it is made of. It gives nothing when the report is sound,
-// whatever its verdicts. Call it before report.Conclude, and put what it gives into the report's Problems.
+// Verify holds a run's report against the cases that were selected for it and gives each fault in a
+// sentence: a case that is missing, not selected or there twice; a result of another run; a check
+// that is missing, not planned, there twice or out of order; a check that was made though what it
+// stands on broke, or not made though nothing did; a verdict that is unknown or does not follow
+// from what it is made of. It gives nothing when the report is sound, whatever its verdicts. Call
+// it before report.Conclude, and put what it gives into the report's Problems.
 func Verify(selected []Case, r report.Report) []string {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -106,7 +107,8 @@ func verifyCase(plan Case, c report.Case, all []report.Case) []string {
 	return problems
 }
 
-// verifyStanding holds a case whose checks are the planned ones, each once and in order, against what they stand on.
+// verifyStanding holds a case whose checks are the planned ones, each once and in order, against
+// what they stand on.
 func verifyStanding(plan Case, c report.Case) []string {
 	var problems []string
 	add := func(format string, args ...any) {
@@ -135,7 +137,8 @@ func verifyStanding(plan Case, c report.Case) []string {
 	return problems
 }
 
-// verifyComparison holds a case that compares others against those: a comparison is not reached only if one of the two did not pass.
+// verifyComparison holds a case that compares others against those: a comparison is not reached
+// only if one of the two did not pass.
 func verifyComparison(plan Case, c report.Case, all []report.Case) (problems []string) {
 	for _, check := range c.Checks {
 		broke := slices.ContainsFunc(all, func(o report.Case) bool {

@@ -178,7 +178,8 @@ func TestVerifyHoldsAReportAgainstTheGraph(t *testing.T) {
 	}
 }
 
-// A comparison is left out only where one of the cases that it compares did not pass; the others are made.
+// A comparison is left out only where one of the cases that it compares did not pass; the others
+// are made.
 func TestVerifyHoldsAComparisonAgainstItsCases(t *testing.T) {
 	selected, err := catalogue().Select("egress", []string{Both})
 	if err != nil {

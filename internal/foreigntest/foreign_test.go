@@ -43,8 +43,8 @@ func testMain(m *testing.M) int {
 // size is the size of the CLI's file: an agent is as large as that.
 const size = 101 << 20
 
-// foreign returns the foreign CLI without some of its traits, beside the agent for its guests. The file is
-// sparse.
+// foreign returns the foreign CLI without some of its traits, beside the agent for its guests. The
+// file is sparse.
 func foreign(t *testing.T, without ...string) string {
 	t.Helper()
 	dir := t.TempDir()

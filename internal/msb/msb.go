@@ -305,8 +305,8 @@ type PullOptions struct {
 	Force    bool   // also when the store has the reference: it then moves to what the registry has
 }
 
-// Pull brings an image from its registry into the image store, under its reference. A reference that the store has is not asked for again,
-// unless that is forced.
+// Pull brings an image from its registry into the image store, under its reference. A reference
+// that the store has is not asked for again, unless that is forced.
 func (c *Client) Pull(ctx context.Context, reference string, o PullOptions) error {
 	args := []string{"pull"}
 	if o.Insecure {

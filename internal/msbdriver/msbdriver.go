@@ -65,7 +65,8 @@ func (d Driver) Run(ctx context.Context, workspace string, o driver.RunOptions) 
 	return driver.Machine{ID: create.Name, Running: true, User: create.User}, d.Create(ctx, workspace, create)
 }
 
-// Prepare brings a machine's image into MicroSandbox's store and gives what Create makes the machine of.
+// Prepare brings a machine's image into MicroSandbox's store and gives what Create makes the
+// machine of.
 func (d Driver) Prepare(ctx context.Context, workspace string, o driver.RunOptions) (msb.CreateOptions, error) {
 	image, err := images.Store{MSB: d.MSB, Log: d.Log}.Deliver(ctx, o.Image, o.ImageBuiltLocally)
 	if err != nil {

@@ -161,7 +161,8 @@ func (b *bench) run(args ...string) (proc.Result, int) {
 	return res, code
 }
 
-// keepsContract makes every check of the contract, with a provider's source, another home, and the store of the workspaces' machines.
+// keepsContract makes every check of the contract, with a provider's source, another home, and the
+// store of the workspaces' machines.
 func (b *bench) keepsContract(source string, other subject.Home, store string) {
 	b.Helper()
 	client := msb.Client{Path: b.program, Home: store}

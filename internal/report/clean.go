@@ -9,10 +9,11 @@ import (
 // textLimit bounds one free text of a report, in bytes, the note about what was left out included.
 const textLimit = 4 << 10
 
-// Clean makes a text from anywhere, a guest included, fit for a report and a terminal: control characters and broken UTF-8
-// are shown as escapes (a newline and a tab stay), and of more than 4 KiB the beginning and the end are kept, with a note
-// between them: what went wrong first and the last words are what a reader needs. Secrets go, as Redact has it. Cleaning twice changes
-// nothing more.
+// Clean makes a text from anywhere, a guest included, fit for a report and a terminal: control
+// characters and broken UTF-8 are shown as escapes (a newline and a tab stay), and of more than 4
+// KiB the beginning and the end are kept, with a note between them: what went wrong first and the
+// last words are what a reader needs. Secrets go, as Redact has it. Cleaning twice changes nothing
+// more.
 func Clean(s string) string {
 	s = escape(Redact(s))
 	if len(s) <= textLimit {

@@ -121,7 +121,8 @@ type Lab struct {
 	Boot  time.Duration `json:"bootNanoseconds"` // from the start to the first command
 	Total time.Duration `json:"totalNanoseconds"`
 
-	// BareCreate is how long MicroSandbox itself took to create a bare sandbox there, before the cases; 0 where it was not measured.
+	// BareCreate is how long MicroSandbox itself took to create a bare sandbox there, before the
+	// cases; 0 where it was not measured.
 	BareCreate time.Duration `json:"bareCreateNanoseconds,omitempty"`
 }
 
@@ -147,7 +148,8 @@ type Check struct {
 	Expected string  `json:"expected,omitempty"`
 	Seen     string  `json:"seen,omitempty"`
 	Next     string  `json:"next,omitempty"` // what to do about it; set when it did not pass
-	// Deviations are what the adapter read otherwise than the contract has it, where the check stands on that. Such a pass is no plain one.
+	// Deviations are what the adapter read otherwise than the contract has it, where the check
+	// stands on that. Such a pass is no plain one.
 	Deviations []string `json:"deviations,omitempty"`
 
 	Commands []int         `json:"commands,omitempty"` // numbers of the subject's commands that ended during it, in the case's transcript

@@ -55,8 +55,9 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), "[a private key: REDACTED]"},
 }
 
-// Redact returns a text without the secrets that it shows by their form: users and passwords in URLs,
-// tokens and keys in queries, options, variables and JSON, authorization headers and private keys.
+// Redact returns a text without the secrets that it shows by their form: users and passwords in
+// URLs, tokens and keys in queries, options, variables and JSON, authorization headers and private
+// keys.
 func Redact(text string) string {
 	for _, s := range secrets {
 		text = s.form.ReplaceAllString(text, s.with)

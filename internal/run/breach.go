@@ -10,8 +10,8 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// breaches follows what becomes of the contract's cases, and ends the labs whose cases all stand on a check that did not pass. It is safe
-// for concurrent use.
+// breaches follows what becomes of the contract's cases, and ends the labs whose cases all stand on
+// a check that did not pass. It is safe for concurrent use.
 type breaches struct {
 	all  []catalogue.Case // the contract's cases of the run
 	labs []*labLife
@@ -30,7 +30,8 @@ type labLife struct {
 	ended     []catalogue.Case // those that it had left when it was ended for a check of the contract
 }
 
-// breachError is the end of a lab whose cases stand on a check of the contract that did not pass. It says which.
+// breachError is the end of a lab whose cases stand on a check of the contract that did not pass.
+// It says which.
 type breachError string
 
 func (e breachError) Error() string { return string(e) }
@@ -50,7 +51,8 @@ func newBreaches(ctx context.Context, labs [][]catalogue.Case) *breaches {
 	return b
 }
 
-// explain gives the cases of a lab that was ended, and adds why to those that this cut off, cleaned up in time, and do not say it.
+// explain gives the cases of a lab that was ended, and adds why to those that this cut off, cleaned
+// up in time, and do not say it.
 func (b *breaches) explain(life *labLife, cases []report.Case, why breachError) []report.Case {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,8 +81,8 @@ func (b *breaches) contracts() (ids []string) {
 	return ids
 }
 
-// done takes the result of a case. A lab is ended when no case that it has left can be run; as long as there is one, its step goes on,
-// and leaves out those that it knows cannot be.
+// done takes the result of a case. A lab is ended when no case that it has left can be run; as long
+// as there is one, its step goes on, and leaves out those that it knows cannot be.
 func (b *breaches) done(result report.Case) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +110,8 @@ func (b *breaches) done(result report.Case) {
 	}
 }
 
-// lost says why none of the cases can be run, by what became of some of the contract's; empty when one can, or there is none.
+// lost says why none of the cases can be run, by what became of some of the contract's; empty when
+// one can, or there is none.
 func (b *breaches) lost(left, contracts []catalogue.Case) (why string) {
 	for _, c := range left {
 		mine := ""

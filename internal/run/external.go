@@ -56,8 +56,8 @@ exec:
 // runtime is at a path. It gives the provider and what the report says of it. What it makes is in
 // the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
 //
-// custom says that the adapter wants `parity driver`, of the program at self, in place of the reference
-// one.
+// custom says that the adapter wants `parity driver`, of the program at self, in place of the
+// reference one.
 func findExternal(ctx context.Context, o ToolOptions, reference string, custom bool, self string) (cases.External, report.External, error) {
 	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
 	switch {
@@ -90,9 +90,9 @@ func findExternal(ctx context.Context, o ToolOptions, reference string, custom b
 	return e, head, os.WriteFile(e.Manifest, madeManifest(referenceName, runtimeName, sum), 0o644)
 }
 
-// customExternal makes `parity driver` an external provider, in a folder: its runtime and its manifest.
-// The runtime is a copy of this program with a line at its end: the processes that run it must differ
-// from Parity's own, as a process is told by the content of its file.
+// customExternal makes `parity driver` an external provider, in a folder: its runtime and its
+// manifest. The runtime is a copy of this program with a line at its end: the processes that run it
+// must differ from Parity's own, as a process is told by the content of its file.
 func customExternal(e *cases.External, folder, self string) (report.External, error) {
 	program, err := os.ReadFile(self)
 	if err != nil {

@@ -42,7 +42,8 @@ func line(t *testing.T, e report.Event) string {
 	return strings.ReplaceAll(fmt.Sprintf("echo '%s'\n", data), "RUNID", "'$ID'")
 }
 
-// readSetup begins a shell script that stands for `parity step --setup FILE`: it reads the run's id.
+// readSetup begins a shell script that stands for `parity step --setup FILE`: it reads the run's
+// id.
 const readSetup = "#!/bin/sh\nID=$(sed -n 's/.*\"RunID\": \"\\(.*\\)\".*/\\1/p' \"$3\")\n"
 
 // done is the shell line that prints a finished case.
@@ -210,7 +211,8 @@ func self(t *testing.T) string {
 	return path
 }
 
-// Nothing can be said of a case when what it stands on broke: it is ended in the other lab, and says which check that is.
+// Nothing can be said of a case when what it stands on broke: it is ended in the other lab, and
+// says which check that is.
 func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
 	script := "if has contract/; then\n" + done(t, contractCase, report.Pass, report.Fail) + "exit 0\nfi\n" +
 		started(t, egressCase, "a") + "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
@@ -223,7 +225,8 @@ func TestBrokenContractEndsTheOtherLabs(t *testing.T) {
 	}
 }
 
-// A case that cleaned up in time when its lab was ended says so too, and for which check; it does not only say that it was interrupted.
+// A case that cleaned up in time when its lab was ended says so too, and for which check; it does
+// not only say that it was interrupted.
 func TestACaseThatCleansUpWhenItsLabIsEndedSaysWhy(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	script := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "native"}}) +
@@ -236,7 +239,8 @@ func TestACaseThatCleansUpWhenItsLabIsEndedSaysWhy(t *testing.T) {
 	}
 }
 
-// A check of the contract that a case does not stand on fails the run, and the case goes on, in its own lab and in another one.
+// A check of the contract that a case does not stand on fails the run, and the case goes on, in its
+// own lab and in another one.
 func TestABrokenLeafOfTheContractEndsNoLab(t *testing.T) {
 	leaf := egressCase
 	leaf.Contract = catalogue.On("a")

@@ -292,8 +292,8 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 	return nil
 }
 
-// step gives the command of a step that runs the cases, in a run that has the contract's cases contracts. It writes the step's setup to a
-// file in folder, which exists.
+// step gives the command of a step that runs the cases, in a run that has the contract's cases
+// contracts. It writes the step's setup to a file in folder, which exists.
 func (t Tools) step(folder, runID string, patience float64, cases, contracts []string) (argv []string, err error) {
 	setup := step.Setup{RunID: runID, Cases: cases, Contracts: contracts, Tools: t.Cases}
 	// A step takes 0 for 1.
@@ -380,8 +380,8 @@ func HashFile(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// denying returns the options with the names of the provider's options that deny egress, as an adapter's
-// text has them; an empty text is the contract.
+// denying returns the options with the names of the provider's options that deny egress, as an
+// adapter's text has them; an empty text is the contract.
 func (o ToolOptions) denying(text string) ToolOptions {
 	a := adapter.Contract()
 	if given, err := adapter.Parse([]byte(text)); text != "" && err == nil { // it was read before

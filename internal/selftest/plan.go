@@ -146,8 +146,9 @@ func Plan() []Row {
 	return all
 }
 
-// withExternal gives a row of the built-in provider with its like for the external one: the same checks of the other cases. There is a row
-// of its own for each contract, and the cases that stand on it.
+// withExternal gives a row of the built-in provider with its like for the external one: the same
+// checks of the other cases. There is a row of its own for each contract, and the cases that stand
+// on it.
 func (r Row) withExternal() []Row {
 	like := func(id string) string {
 		return strings.Replace(id, "/"+catalogue.Builtin+"/", "/"+catalogue.External+"/", 1)

@@ -71,8 +71,8 @@ func (o createOptions) machine() (machine, error) {
 	return m, nil
 }
 
-// slowCreate is by how much a create is slower in a slow lab: more than the self-test's patience has room for (cases.Bench.Slow), and far
-// less than the deadline of an up.
+// slowCreate is by how much a create is slower in a slow lab: more than the self-test's patience
+// has room for (cases.Bench.Slow), and far less than the deadline of an up.
 const slowCreate = 5 * time.Second
 
 func (s store) create(o createOptions) error {

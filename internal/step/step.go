@@ -38,7 +38,8 @@ var runners = map[string]func(context.Context, cases.Env, catalogue.Case) report
 	remoteagent.Scenario: remoteagent.Run,
 }
 
-// Setup says what a step runs, with what. The run writes it outside of the lab, and the step reads it inside.
+// Setup says what a step runs, with what. The run writes it outside of the lab, and the step reads
+// it inside.
 type Setup struct {
 	RunID string
 	Cases []string // ids, in the order in which they run
@@ -57,7 +58,8 @@ func (s Setup) WriteFile(file string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// ReadSetup reads a setup from a file. A field that it does not know is an error: the file is another version's.
+// ReadSetup reads a setup from a file. A field that it does not know is an error: the file is
+// another version's.
 func ReadSetup(file string) (s Setup, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -71,8 +73,9 @@ func ReadSetup(file string) (s Setup, err error) {
 	return s, nil
 }
 
-// Run runs the cases one after another and writes their events to w. A case that stands on a check of the contract that did not pass
-// is not run, and says so. The error is about the step itself; what became of the cases is in the events.
+// Run runs the cases one after another and writes their events to w. A case that stands on a check
+// of the contract that did not pass is not run, and says so. The error is about the step itself;
+// what became of the cases is in the events.
 func Run(ctx context.Context, o Setup, w io.Writer) error {
 	scratch := os.Getenv(lab.EnvScratch)
 	if scratch == "" {
@@ -133,7 +136,8 @@ func planned(ids []string) ([]catalogue.Case, error) {
 	return plans, nil
 }
 
-// missing says why a case cannot be run: a check of a contract that it stands on and that did not pass; empty when it can.
+// missing says why a case cannot be run: a check of a contract that it stands on and that did not
+// pass; empty when it can.
 func missing(plan catalogue.Case, contracts []catalogue.Case, broken map[string]report.Case) string {
 	for _, contract := range contracts {
 		if result, ok := broken[contract.ID()]; ok {
@@ -145,7 +149,8 @@ func missing(plan catalogue.Case, contracts []catalogue.Case, broken map[string]
 	return ""
 }
 
-// measure measures the lab's speed and says it. It is 0 when that cannot be: the cases then say what is wrong.
+// measure measures the lab's speed and says it. It is 0 when that cannot be: the cases then say
+// what is wrong.
 func measure(ctx context.Context, env cases.Env) time.Duration {
 	took, err := cases.MeasureLab(ctx, env)
 	e := report.Event{Time: time.Now(), Kind: report.Note}

@@ -10,7 +10,8 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// What a case and a check stand on is there: a name that is none would let a case run that cannot be judged, or a check never be made.
+// What a case and a check stand on is there: a name that is none would let a case run that cannot
+// be judged, or a check never be made.
 func TestWhatTheCatalogueStandsOnIsThere(t *testing.T) {
 	var names []string
 	for _, check := range contract.Checks() {
@@ -33,7 +34,8 @@ func TestWhatTheCatalogueStandsOnIsThere(t *testing.T) {
 	}
 }
 
-// A case is left out for a check of its contract that it stands on, which it names, and for no other.
+// A case is left out for a check of its contract that it stands on, which it names, and for no
+// other.
 func TestACaseThatCannotBeRunSaysWhichCheckItStandsOn(t *testing.T) {
 	contracts, err := planned([]string{"contract/builtin/cli", "contract/external/cli"})
 	if err != nil {

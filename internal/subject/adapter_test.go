@@ -69,7 +69,8 @@ func TestUpInOtherWords(t *testing.T) {
 	}
 }
 
-// The exit code of the guest's command comes from where the adapter has it, and only if the CLI failed.
+// The exit code of the guest's command comes from where the adapter has it, and only if the CLI
+// failed.
 func TestExitCodeInAText(t *testing.T) {
 	const ssh = `[workspace, ssh, "{id}", --command, "{command}"]`
 	for script, want := range map[string]int{

@@ -24,8 +24,9 @@ type ContractOptions struct {
 	Image           string            // a reference that the provider can run
 	Work            string            // an existing folder, for the workspaces' own folders
 
-	// Created gives the time at which MicroSandbox says that the machine of a name was created. That there is no such
-	// machine is a *ContractError; any other error means that it could not be asked. Without it, nothing can be said of a start.
+	// Created gives the time at which MicroSandbox says that the machine of a name was created.
+	// That there is no such machine is a *ContractError; any other error means that it could not be
+	// asked. Without it, nothing can be said of a start.
 	Created func(ctx context.Context, name string) (time.Time, error)
 }
 
@@ -34,7 +35,8 @@ type ContractCheck struct {
 	Name     string // the verb and the rule, such as "workspace status: a missing workspace exits 75"
 	Sentence string // true when the rule holds
 
-	// On are the names of the earlier checks without which this one can say nothing. It can be run whatever became of the others.
+	// On are the names of the earlier checks without which this one can say nothing. It can be run
+	// whatever became of the others.
 	On []string
 
 	// Run checks the rule. A nil error means that it holds. A *ContractError is a breach; so is the *proc.Error of a command that
@@ -61,8 +63,9 @@ const (
 	checkStdio    = "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)"
 )
 
-// Contract gives the checks of the command-line contract, in the order in which they must run: they share one workspace, and each says which
-// of those before it it stands on. cleanup removes what they made; it must run whatever became of them.
+// Contract gives the checks of the command-line contract, in the order in which they must run: they
+// share one workspace, and each says which of those before it it stands on. cleanup removes what
+// they made; it must run whatever became of them.
 func Contract(o ContractOptions) (checks []ContractCheck, cleanup func(context.Context) error) {
 	c := &contract{ContractOptions: o, other: o.CLI}
 	c.other.Home = o.Other
@@ -153,9 +156,9 @@ func (c *contract) state(ctx context.Context, verb, want string) (expected, seen
 	return expected, seen, nil
 }
 
-// absent checks that a home neither lists nor finds a workspace; verb is the one to blame when it does. That `workspace status` exits with
-// another code than it must, or with none, is the matter of the check of that: if that did not hold, a workspace is found only if
-// it has a state.
+// absent checks that a home neither lists nor finds a workspace; verb is the one to blame when it
+// does. That `workspace status` exits with another code than it must, or with none, is the matter
+// of the check of that: if that did not hold, a workspace is found only if it has a state.
 func (c *contract) absent(ctx context.Context, verb string, cli CLI, id string) (expected, seen string, err error) {
 	expected = fmt.Sprintf("no %q in `workspace list`, and none that `workspace status` finds", id)
 	if c.tellsMissing {
@@ -169,7 +172,8 @@ func (c *contract) absent(ctx context.Context, verb string, cli CLI, id string) 
 	return c.unfound(ctx, verb, expected, cli, id, c.tellsMissing)
 }
 
-// unfound checks that `workspace status` does not find a workspace. If it is strict, its exit code must say so.
+// unfound checks that `workspace status` does not find a workspace. If it is strict, its exit code
+// must say so.
 func (c *contract) unfound(ctx context.Context, verb, expected string, cli CLI, id string, strict bool) (string, string, error) {
 	s, err := cli.Status(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -384,7 +388,8 @@ func (c *contract) start(ctx context.Context) (expected, seen string, err error)
 	return c.sameMachine(ctx, expected)
 }
 
-// sameMachine checks that the workspace's machine is the one that was stopped, and not one that was made anew in its place.
+// sameMachine checks that the workspace's machine is the one that was stopped, and not one that was
+// made anew in its place.
 func (c *contract) sameMachine(ctx context.Context, expected string) (string, string, error) {
 	if c.Created == nil {
 		return expected, "", errors.New("nobody can tell when the machine was created: ContractOptions.Created is not set")

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// reads are, by the name of a check of the contract, the results of the CLI by which it is judged: VERB
-// for all of a verb's, or VERB/FIELD as adapter.Deviation has them.
+// reads are, by the name of a check of the contract, the results of the CLI by which it is judged:
+// VERB for all of a verb's, or VERB/FIELD as adapter.Deviation has them.
 var reads = map[string][]string{
 	checkProvider: {"provider-add"},
 	checkArray:    {"list"},
@@ -24,8 +24,8 @@ var reads = map[string][]string{
 	"provider delete: succeeds, and again with --ignore-not-found": {"provider-delete"},
 }
 
-// Deviations returns what the CLI's adapter reads otherwise than the contract has it, of the results by
-// which a check of the contract is judged.
+// Deviations returns what the CLI's adapter reads otherwise than the contract has it, of the
+// results by which a check of the contract is judged.
 func (c CLI) Deviations(check string) (list []string) {
 	for _, d := range c.adapter().Deviations() {
 		if slices.Contains(reads[check], string(d.Verb)) || slices.Contains(reads[check], string(d.Verb)+"/"+d.Field) {

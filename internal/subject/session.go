@@ -39,7 +39,8 @@ type Session struct {
 // settle is how long a command has to end once its connection broke, so that the error can say why.
 const settle = 2 * time.Second
 
-// Dial opens a session to a workspace as a user of the guest's: the one that up reported. The context bounds the opening only; the session then stays until Close, or until its command dies.
+// Dial opens a session to a workspace as a user of the guest's: the one that up reported. The
+// context bounds the opening only; the session then stays until Close, or until its command dies.
 // Bytes before the SSH banner are a *ContractError.
 func (c CLI) Dial(ctx context.Context, id, user string) (*Session, error) {
 	s := &Session{verb: "workspace ssh " + id + " --stdio", stderr: &lastWords{}}

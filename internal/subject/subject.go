@@ -30,7 +30,8 @@ type CLI struct {
 	Adapter *adapter.Adapter // how the program is spoken to; nil is the contract
 	Home    Home
 
-	// Record, if set, is told of each command once it has ended. It may be called from any goroutine.
+	// Record, if set, is told of each command once it has ended. It may be called from any
+	// goroutine.
 	Record func(report.Command)
 }
 
@@ -136,8 +137,8 @@ type UpError struct {
 	Cause   error  // the *proc.Error
 }
 
-// Error returns the reason in the CLI's own words: its message, and the end of standard error, where
-// many a CLI says more.
+// Error returns the reason in the CLI's own words: its message, and the end of standard error,
+// where many a CLI says more.
 func (e *UpError) Error() string {
 	msg := "workspace up: " + e.Message
 	var failed *proc.Error
@@ -340,8 +341,8 @@ func (c CLI) List(ctx context.Context) ([]Workspace, error) {
 	return list, nil
 }
 
-// Find returns the entry of `workspace list` for a workspace. The error of one that is not listed is
-// ErrNotFound.
+// Find returns the entry of `workspace list` for a workspace. The error of one that is not listed
+// is ErrNotFound.
 func (c CLI) Find(ctx context.Context, id string) (Workspace, error) {
 	list, err := c.List(ctx)
 	if err != nil {
@@ -355,8 +356,8 @@ func (c CLI) Find(ctx context.Context, id string) (Workspace, error) {
 	return Workspace{}, fmt.Errorf("%w: workspace list does not have %q", ErrNotFound, id)
 }
 
-// Delete removes a workspace. One that does not exist is no error. With force, it goes whatever state
-// it is in.
+// Delete removes a workspace. One that does not exist is no error. With force, it goes whatever
+// state it is in.
 func (c CLI) Delete(ctx context.Context, id string, force bool) error {
 	values := map[string]string{"id": id}
 	if force {
@@ -404,8 +405,8 @@ func VMName(uid string) string {
 	return cut(adapter.Fill(contractAdapter().Sandbox.Text, map[string]string{"uid": uid}), uid)
 }
 
-// cut returns a name that MicroSandbox takes: one longer than 128 characters is cut, and ends in "-"
-// and the first 12 hex digits of the SHA-256 of what it is made of.
+// cut returns a name that MicroSandbox takes: one longer than 128 characters is cut, and ends in
+// "-" and the first 12 hex digits of the SHA-256 of what it is made of.
 func cut(name, from string) string {
 	const limit = 128
 	if len(name) <= limit {

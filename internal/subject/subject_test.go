@@ -96,7 +96,8 @@ func session(t *testing.T, fault string) *subject.Session {
 	return s
 }
 
-// contractOptions are those of the contract for a CLI whose workspaces' creation times are in files.
+// contractOptions are those of the contract for a CLI whose workspaces' creation times are in
+// files.
 func contractOptions(t *testing.T, c subject.CLI) subject.ContractOptions {
 	t.Helper()
 	return subject.ContractOptions{
@@ -137,8 +138,9 @@ const (
 	upStarts      = "workspace up: starts a stopped workspace"
 )
 
-// Each fault must be caught by the checks that are about it, and by no other that can be made then: one that does not stand on a broken
-// check says of its own what it would say without. The error must name the verb.
+// Each fault must be caught by the checks that are about it, and by no other that can be made then:
+// one that does not stand on a broken check says of its own what it would say without. The error
+// must name the verb.
 func TestContractCatches(t *testing.T) {
 	for fault, want := range map[string][]string{
 		"provider-add":    {"provider add: adds a provider"},
@@ -193,7 +195,8 @@ func TestContractCatches(t *testing.T) {
 	}
 }
 
-// Who cannot be told when a machine was created says nothing of a start: neither that it holds, nor that the subject broke it.
+// Who cannot be told when a machine was created says nothing of a start: neither that it holds, nor
+// that the subject broke it.
 func TestAStartWithoutCreationTimesIsNeitherKeptNorBroken(t *testing.T) {
 	for name, created := range map[string]func(context.Context, string) (time.Time, error){
 		"nobody to ask": nil,
@@ -420,7 +423,8 @@ func TestVMName(t *testing.T) {
 	}
 }
 
-// Each check of the contract says by which results it is judged, so that no deviation of an adapter is hidden.
+// Each check of the contract says by which results it is judged, so that no deviation of an adapter
+// is hidden.
 func TestEveryContractCheckSaysWhatItReads(t *testing.T) {
 	a := adapter.Contract()
 	for verb, c := range a.Commands {

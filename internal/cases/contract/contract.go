@@ -1,5 +1,6 @@
-// Package contract is the case that holds the subject's command line to its contract. It comes first within its lab. The other cases stand
-// on some of its checks (package catalogue): when one of those breaks, they are not run, or ended in the other labs.
+// Package contract is the case that holds the subject's command line to its contract. It comes
+// first within its lab. The other cases stand on some of its checks (package catalogue): when one
+// of those breaks, they are not run, or ended in the other labs.
 package contract
 
 import (
@@ -90,10 +91,12 @@ func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recor
 	return b, o, os.Mkdir(o.Work, 0o755)
 }
 
-// servedDeadline bounds the look at the image's registry. It is not bounded by the check's own time, which may be over.
+// servedDeadline bounds the look at the image's registry. It is not bounded by the check's own
+// time, which may be over.
 const servedDeadline = time.Minute
 
-// excuse makes a breach of the contract inconclusive where the registry of the workspace's image is broken. Any other finding stays.
+// excuse makes a breach of the contract inconclusive where the registry of the workspace's image is
+// broken. Any other finding stays.
 func excuse(b *cases.Bench, f cases.Finding) cases.Finding {
 	if f.Verdict != report.Fail {
 		return f

@@ -54,7 +54,8 @@ func TestJudgeTellsABreachFromWhatCouldNotBeChecked(t *testing.T) {
 	}
 }
 
-// A command whose deadline passed is the lab's doing where that is slow; else it is a breach that says how long it had.
+// A command whose deadline passed is the lab's doing where that is slow; else it is a breach that
+// says how long it had.
 func TestACommandThatHangsInASlowLabIsNoBreach(t *testing.T) {
 	hung := func(ctx context.Context) error {
 		_, err := proc.Run(ctx, proc.Cmd{Argv: []string{"sleep", "600"}})
@@ -81,7 +82,8 @@ func TestACommandThatHangsInASlowLabIsNoBreach(t *testing.T) {
 	}
 }
 
-// What the machine was created at is MicroSandbox's word; that it cannot be had is no breach, and that there is no such machine is one.
+// What the machine was created at is MicroSandbox's word; that it cannot be had is no breach, and
+// that there is no such machine is one.
 func TestCreationTimesComeFromMicroSandbox(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string

@@ -37,7 +37,8 @@ func (s *scenario) serveImage(c *cases.Cleanup) cases.Finding {
 // registryAttempts is how many ports are tried for one that is free on both sides.
 const registryAttempts = 20
 
-// startRegistry starts a registry that both sides reach by one address: a reference must name the same image on both.
+// startRegistry starts a registry that both sides reach by one address: a reference must name the
+// same image on both.
 func (s *scenario) startRegistry(ctx context.Context, folder string) (*registry.Registry, error) {
 	conf, err := s.machine.ServeTLS("Parity image registry")
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// The programs that read an image's config from its registry, which the reference ones do not where MicroSandbox has the image.
+// The programs that read an image's config from its registry, which the reference ones do not where
+// MicroSandbox has the image.
 const (
 	readsCLI     = "dagger/parity/internal/cases/remoteagent/testdata/readscli"
 	readsRuntime = "dagger/parity/internal/cases/remoteagent/testdata/readsruntime"
 )
 
-// readers gives a folder with Parity's programs, a CLI that reads images' configs, readscli, and an external runtime that does so too, in place of
-// the reference one.
+// readers gives a folder with Parity's programs, a CLI that reads images' configs, readscli, and an
+// external runtime that does so too, in place of the reference one.
 func readers(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -33,8 +34,8 @@ func readers(t *testing.T) string {
 	return bin
 }
 
-// A CLI that reads the config of a workspace's image from the registry that the image's reference names can do so on this side, and the external
-// runtime where the machine is made.
+// A CLI that reads the config of a workspace's image from the registry that the image's reference
+// names can do so on this side, and the external runtime where the machine is made.
 func TestASubjectThatReadsTheImagesConfigFromItsRegistryPasses(t *testing.T) {
 	bin := readers(t)
 	for _, args := range [][]string{{"egress", "--only", "egress/*/public"}, {Scenario}} {

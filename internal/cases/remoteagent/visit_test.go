@@ -130,7 +130,8 @@ func left(t *testing.T, host *remote.Machine) string {
 	return string(res.Stdout)
 }
 
-// visit runs the scenario with the programs of a folder and with the stand-in for msb, and gives its report.
+// visit runs the scenario with the programs of a folder and with the stand-in for msb, and gives
+// its report.
 func visit(t *testing.T, host *remote.Machine, programs string, f fault.Fault, more ...string) report.Report {
 	t.Helper()
 	dir, target := t.TempDir(), host.Target()

@@ -62,8 +62,9 @@ func (w *Workspace) fetched() cases.Finding {
 	return cases.Passed(report.Count(n, "request"))
 }
 
-// Inspect asks MicroSandbox, never the subject, for the workspace's state. It does not enter the guest. The subject is asked only for the
-// name: if it does not say it, that is its failure; if MicroSandbox does not answer, nothing can be said.
+// Inspect asks MicroSandbox, never the subject, for the workspace's state. It does not enter the
+// guest. The subject is asked only for the name: if it does not say it, that is its failure; if
+// MicroSandbox does not answer, nothing can be said.
 func (w *Workspace) Inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
 	name, f := w.sandbox(GuestDeadline)
 	if f.Verdict != report.Pass {
@@ -88,9 +89,9 @@ func (w *Workspace) Inspect(want msb.Status) (msb.Sandbox, cases.Finding) {
 	return box, cases.Passed(fmt.Sprintf("%s of %s", box.Status, name))
 }
 
-// sandbox asks the subject for MicroSandbox's name of the workspace: with `workspace list`, and with
-// what else the CLI's adapter has. A command that fails or hangs breaks the contract, as a list that
-// lacks the workspace does, unless MicroSandbox does not answer either.
+// sandbox asks the subject for MicroSandbox's name of the workspace: with `workspace list`, and
+// with what else the CLI's adapter has. A command that fails or hangs breaks the contract, as a
+// list that lacks the workspace does, unless MicroSandbox does not answer either.
 func (w *Workspace) sandbox(deadline time.Duration) (string, cases.Finding) {
 	var name string
 	err := w.Bounded(deadline, func(ctx context.Context) (err error) {

@@ -66,8 +66,8 @@ func TestInspectTellsTheSubjectsFailureFromMicroSandboxs(t *testing.T) {
 	}
 }
 
-// A subject that hangs breaks its contract, and the finding says how long it had. Where MicroSandbox itself has become slow, or boots nothing,
-// it may be the lab's doing.
+// A subject that hangs breaks its contract, and the finding says how long it had. Where
+// MicroSandbox itself has become slow, or boots nothing, it may be the lab's doing.
 func TestASubjectThatHangsBreaksItsContractUnlessTheLabIsSlow(t *testing.T) {
 	for _, test := range []struct {
 		name, create string

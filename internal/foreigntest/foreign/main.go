@@ -3,8 +3,9 @@
 // surroundings what real CLIs want. It is no part of Parity, which knows it by an adapter only
 // (testdata/foreign.yaml).
 //
-// Each thing that it wants or does otherwise is a trait. The traits that it lacks stand at the end of its
-// own file, after "foreign-without:": so it lacks them on a remote machine, too, where it is the agent.
+// Each thing that it wants or does otherwise is a trait. The traits that it lacks stand at the end
+// of its own file, after "foreign-without:": so it lacks them on a remote machine, too, where it is
+// the agent.
 package main
 
 import (
@@ -116,8 +117,8 @@ func (o ours) run(args ...string) int {
 // theirMissing is the reference CLI's exit code of a workspace that does not exist.
 const theirMissing = 75
 
-// quietly runs a command of the reference CLI for its answer, which goes to standard error if there is
-// none.
+// quietly runs a command of the reference CLI for its answer, which goes to standard error if there
+// is none.
 func quietly(args ...string) ([]byte, error) {
 	var out, errs bytes.Buffer
 	switch code := (ours{out: &out, err: &errs}).run(args...); code {
@@ -334,7 +335,8 @@ func remove() *cobra.Command {
 	})
 }
 
-// agent is the CLI on a remote machine. It keeps its state and its downloads where nobody expects them.
+// agent is the CLI on a remote machine. It keeps its state and its downloads where nobody expects
+// them.
 func agent(args []string) int {
 	if has(traitState) {
 		home := os.Getenv("HOME")

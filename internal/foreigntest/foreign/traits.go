@@ -106,8 +106,8 @@ func login(user string) string {
 	return user
 }
 
-// gate serves SSH on standard input and output, for the login of a space only, and carries it to the guest's
-// own server.
+// gate serves SSH on standard input and output, for the login of a space only, and carries it to
+// the guest's own server.
 func gate(space string) error {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command readscli is a workspace CLI for a test: the reference one, which reads the config of the workspace's image from the image's registry
-// before each up, as real CLIs do.
+// Command readscli is a workspace CLI for a test: the reference one, which reads the config of the
+// workspace's image from the image's registry before each up, as real CLIs do.
 package main
 
 import (

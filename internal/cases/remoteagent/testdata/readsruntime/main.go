@@ -1,5 +1,6 @@
-// Command readsruntime is an external runtime for a test: the reference one, which reads the config of a machine's image from the image's
-// registry before it makes the machine. On a remote machine, it does so from there.
+// Command readsruntime is an external runtime for a test: the reference one, which reads the config
+// of a machine's image from the image's registry before it makes the machine. On a remote machine,
+// it does so from there.
 package main
 
 import (
