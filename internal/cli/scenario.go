@@ -79,7 +79,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 				return err
 			}
 			if !c.Flags().Changed("timeout") {
-				f.timeout = time.Duration(float64(f.timeout) * f.patience)
+				f.timeout = time.Duration(float64(f.timeout) * f.patience * run.AdapterPatience(f.tools.Adapter))
 			}
 			return f.run(c.Context(), scenario)
 		},
@@ -117,7 +117,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 	if scenario == catalogue.All {
 		suite = 2 * time.Hour
 	}
-	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run, times --patience unless it is given; each case has one of its own, of "+cases.Deadline.String())
+	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run, times --patience and the adapter's unless it is given; each case has one of its own, of "+cases.Deadline.String())
 	flags.Float64Var(&f.patience, "patience", 1, "multiplies the deadlines of the cases, for a subject that is slow (docs/contract.md says how long a command has)")
 	return c
 }

@@ -53,8 +53,8 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 		MicroSandbox: o.Tools.MicroSandbox, Subject: o.Tools.Subject, Remote: o.Tools.Visit,
 		External: o.Tools.External, Agent: o.Tools.Served, Fault: string(o.Fault),
 	}
-	if o.Patience != 1 {
-		r.Head.Patience = o.Patience
+	if patience := o.Tools.patient(o.Patience); patience != 1 {
+		r.Head.Patience = patience
 	}
 	for _, c := range o.Cases {
 		r.Selected = append(r.Selected, c.ID())

@@ -292,12 +292,25 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 	return nil
 }
 
+// patient returns what deadlines are multiplied by: the run's patience times the adapter's. 0 is 1.
+func (t Tools) patient(patience float64) float64 {
+	return cmp.Or(patience, 1) * cmp.Or(t.patience, 1)
+}
+
+// AdapterPatience returns the patience of an adapter in a file; 1 if there is none. What is wrong with
+// the file is for FindTools to say.
+func AdapterPatience(file string) float64 {
+	if a, err := adapter.Load(file); file != "" && err == nil {
+		return a.Patience
+	}
+	return 1
+}
+
 // step gives the command of a step that runs the cases, in a run that has the contract's cases
 // contracts. It writes the step's setup to a file in folder, which exists.
 func (t Tools) step(folder, runID string, patience float64, cases, contracts []string) (argv []string, err error) {
 	setup := step.Setup{RunID: runID, Cases: cases, Contracts: contracts, Tools: t.Cases}
-	// A step takes 0 for 1.
-	setup.Patience = cmp.Or(patience, 1) * cmp.Or(t.patience, 1)
+	setup.Patience = t.patient(patience)
 	file, err := os.CreateTemp(folder, "setup-*.json")
 	if err != nil {
 		return nil, err
