@@ -202,6 +202,9 @@ func (s *scenario) namesChecksum() cases.Finding {
 	}
 	for _, said := range s.tampered.said {
 		lower := strings.ToLower(said.Error())
+		if up, ok := errors.AsType[*subject.UpError](said); ok { // its message may hide the reason
+			lower += strings.ToLower(up.Stderr)
+		}
 		if !strings.Contains(lower, "checksum") && !strings.Contains(lower, "sha-256") && !strings.Contains(lower, "sha256") {
 			return cases.Broken("", said.Error(), "who reads the error must learn that the download is not what the manifest pins")
 		}
