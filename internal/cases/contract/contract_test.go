@@ -98,7 +98,7 @@ func TestCreationTimesComeFromMicroSandbox(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		at, err := created(&msb.Client{Path: program, Home: t.TempDir()})(t.Context(), "u")
+		at, err := created(&msb.Client{Path: program, Home: t.TempDir()})(t.Context(), "devsy-u")
 		said := at.Format(time.RFC3339Nano)
 		if err != nil {
 			said = err.Error()
