@@ -10,7 +10,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -111,22 +110,37 @@ func Contract() *Adapter {
 	return a
 }
 
-// Load reads an adapter from a file. The error of one that is wrong has the file's name, the line
-// and the column.
-func Load(file string) (*Adapter, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
+// maxSize is the size in bytes above which a file is no adapter.
+const maxSize = 1 << 20
+
+// readFile returns the text of an adapter's file, which must be a regular one of at most 1 MiB.
+func readFile(file string) ([]byte, error) {
+	info, err := os.Stat(file) // before it is opened: opening a named pipe would wait
+	switch {
+	case err != nil:
 		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file (%s): give the adapter as a file", file, info.Mode())
+	case info.Size() > maxSize:
+		return nil, fmt.Errorf("%s has %d bytes: an adapter has at most %d", file, info.Size(), maxSize)
 	}
-	a, err := Parse(text)
+	return os.ReadFile(file)
+}
+
+// Load reads an adapter from a file, and returns the file's text too. The error of one that is wrong
+// has the file's name, the line and the column.
+func Load(file string) (text []byte, a *Adapter, err error) {
+	if text, err = readFile(file); err != nil {
+		return nil, nil, err
+	}
+	a, err = Parse(text)
+	if at, ok := errors.AsType[*Error](err); ok {
+		return nil, nil, fmt.Errorf("%s:%w", file, at)
+	}
 	if err != nil {
-		var at *Error
-		if errors.As(err, &at) {
-			return nil, fmt.Errorf("%s:%w", file, err)
-		}
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return a, nil
+	return text, a, nil
 }
 
 // Error is a mistake in an adapter, and its place.
@@ -205,8 +219,8 @@ var owned = []string{"PATH", "HOME", "TMPDIR", "MSB_HOME", "XDG_CONFIG_HOME", "X
 	"XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "SSL_CERT_FILE", "PARITY_FAULT"}
 
 func (a *Adapter) patience(n *yaml.Node) error {
-	if err := n.Decode(&a.Patience); err != nil || !(a.Patience > 0) || math.IsInf(a.Patience, 0) {
-		return errorAt(n, "patience: expected a number above 0, by which deadlines are multiplied; seen %q", n.Value)
+	if err := n.Decode(&a.Patience); err != nil || !(a.Patience >= 0.01) || a.Patience > 1000 {
+		return errorAt(n, "patience: expected a number from 0.01 to 1000, by which deadlines are multiplied; seen %q", n.Value)
 	}
 	return nil
 }

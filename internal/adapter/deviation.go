@@ -11,7 +11,7 @@ import (
 // has it. Such a mapping can hide a defect: a check that stands on it is no plain pass.
 type Deviation struct {
 	Verb  Verb
-	Field string // a field of the result, or one of run, exit, missing, failed, output
+	Field string // a field of the result, or one of run, exit, missing, failed, output, entries, shared
 	Text  string // a sentence
 }
 
@@ -40,10 +40,13 @@ func (a *Adapter) Deviations() (list []Deviation) {
 			switch {
 			case m.Stderr != nil || m.Stdout != nil:
 				add("missing", "that there is no such thing is read from a text")
-			case slices.Contains(m.Exit, 1):
-				add("missing", "exit code 1, which stands for any failure, is read as: there is no such thing")
+			case slices.ContainsFunc(m.Exit, ambiguous):
+				code := m.Exit[slices.IndexFunc(m.Exit, ambiguous)]
+				add("missing", "exit code %d, which stands for %s, is read as: there is no such thing", code, stands(code))
 			case failed != 0:
 				add("missing", "exit code %d, with which up fails too, is read as: there is no such thing", failed)
+			case len(m.Exit) > 1:
+				add("missing", "any of %d exit codes is read as: there is no such thing", len(m.Exit))
 			}
 		}
 		if v.verb == Up {
@@ -51,6 +54,7 @@ func (a *Adapter) Deviations() (list []Deviation) {
 			several(c.Outcomes, func(to, words string) { add(Outcome, "%s are all read as %s", words, to) })
 		}
 		several(c.States, func(to, words string) { add(State, "%s are all read as %s", words, to) })
+		shared(c.Result, func(path, names string) { add("shared", "%s are read from the one field %s", names, path) })
 		if c.Entries.lines() != nil {
 			add("entries", "the entries are read from lines of text")
 		}
@@ -68,6 +72,39 @@ func (a *Adapter) Deviations() (list []Deviation) {
 		}
 	}
 	return list
+}
+
+// stands says which other failures an exit code stands for: with programs in general, with those of a
+// language, or with a shell. It is empty for a code that a program must have chosen.
+func stands(code int) string {
+	switch {
+	case code == 1:
+		return "any failure"
+	case code == 2:
+		return "bad usage, or a crash"
+	case code == 101, code > 128:
+		return "a crash"
+	case code >= 126:
+		return "a program that cannot be run"
+	}
+	return ""
+}
+
+func ambiguous(code int) bool { return stands(code) != "" }
+
+// shared tells of each place in the JSON from which several fields are read.
+func shared(result map[string]Value, tell func(path, names string)) {
+	by := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(result)) {
+		if path := result[name].JSON; path != "" {
+			by[path] = append(by[path], name)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(by)) {
+		if len(by[path]) > 1 {
+			tell(path, strings.Join(by[path], ", "))
+		}
+	}
 }
 
 // failing returns the first of the exit codes with which up fails too; 0 if there is none.
@@ -106,6 +143,8 @@ func (a *Adapter) deviationsOfUp(c Command, add func(field, format string, args 
 		add("failed", "any exit code but 0 is read as a failure that the CLI explains")
 	} else if c.Failed.Stderr != nil || c.Failed.Stdout != nil {
 		add("failed", "that it failed is read from a text")
+	} else if len(c.Failed.Exit) > 1 {
+		add("failed", "any of %d exit codes is read as a failure that the CLI explains", len(c.Failed.Exit))
 	}
 }
 

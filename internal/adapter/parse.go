@@ -132,6 +132,9 @@ func wordsTo(into *map[string]string, words ...string) target {
 			return err
 		}
 		for i := 1; i < len(n.Content); i += 2 {
+			if n.Content[i-1].Value == "" {
+				return errorAt(n.Content[i-1], "expected the CLI's word, seen none: a result that is empty is not there")
+			}
 			if !slices.Contains(words, n.Content[i].Value) {
 				return errorAt(n.Content[i], "expected one of %s, for the CLI's word %q; seen %q", strings.Join(words, ", "), n.Content[i-1].Value, n.Content[i].Value)
 			}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -103,9 +104,9 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		{"entries in two ways", "  delete:\n", "    entries: {json: a, lines: \"(?P<id>x)\"}\n  delete:\n", "{json: a, lines", "expected one of json, the path to an array, and lines, a pattern"},
 		{"entries without ids", "  delete:\n", "    entries: {lines: \"(x)\"}\n  delete:\n", `{lines: "(x)"}`, "lines: expected a group (?P<id>...)"},
 		{"a builtin provider in two ways", "builtin: {name: microsandbox}", "builtin: {name: a, driver: b}", "{name: a, driver: b}", "expected one of name, the SOURCE of provider-add, and driver"},
-		{"patience 0", "agent: devsy", "patience: 0\nagent: devsy", "0\nagent", `patience: expected a number above 0, by which deadlines are multiplied; seen "0"`},
-		{"patience without end", "agent: devsy", "patience: .inf\nagent: devsy", ".inf", `patience: expected a number above 0`},
-		{"no number for patience", "agent: devsy", "patience: .nan\nagent: devsy", ".nan", `patience: expected a number above 0`},
+		{"patience 0", "agent: devsy", "patience: 0\nagent: devsy", "0\nagent", `patience: expected a number from 0.01 to 1000, by which deadlines are multiplied; seen "0"`},
+		{"patience without end", "agent: devsy", "patience: .inf\nagent: devsy", ".inf", `patience: expected a number from 0.01 to 1000`},
+		{"no number for patience", "agent: devsy", "patience: .nan\nagent: devsy", ".nan", `patience: expected a number from 0.01 to 1000`},
 		{"a variable of the case", env, "HOME: /root", "HOME: /root", "HOME is the case's own: an adapter cannot set it"},
 		{"PATH", env, "PATH: /usr/bin", "PATH: /usr/bin", "PATH is the case's own"},
 		{"the engine", env, "DOCKER_HOST: unix:///x", "DOCKER_HOST: unix", "DOCKER_HOST is the case's own"},
@@ -158,13 +159,30 @@ func TestFilesThatAreNoAdapter(t *testing.T) {
 		if err := os.WriteFile(file, []byte(test.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Load(file)
+		_, _, err := Load(file)
 		if err == nil || !strings.HasPrefix(err.Error(), file+":") || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s and %q", name, err, file, test.want)
 		}
 	}
-	if _, err := Load("/nonexistent/x.yaml"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/x.yaml") {
+	if _, _, err := Load("/nonexistent/x.yaml"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nonexistent/x.yaml") {
 		t.Error(err)
+	}
+}
+
+// What is no regular file is refused, and not waited for.
+func TestAnAdapterIsARegularFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	big := filepath.Join(t.TempDir(), "big")
+	if err := os.WriteFile(big, make([]byte, maxSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{pipe: "is no regular file", filepath.Dir(pipe): "is no regular file", big: "an adapter has at most"} {
+		if _, _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%v, want %s and %q", err, file, want)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ deviations: the results that the adapter reads otherwise than the contract has t
 Exit codes: 0 the adapter can be used; 2 it cannot, and the error names the line and the column.`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			a, err := adapter.Load(args[0])
+			_, a, err := adapter.Load(args[0])
 			if err != nil {
 				return usageErrorf("%w", err)
 			}
@@ -43,7 +43,7 @@ Exit codes: 0 the adapter can be used; 2 it cannot, and the error names the line
 
 // printAdapter prints what an adapter makes of the verbs, with example values.
 func printAdapter(w io.Writer, a *adapter.Adapter) {
-	fmt.Fprintf(w, "%s: %s\n\n", a.Name, a.About)
+	fmt.Fprintf(w, "%s: %s\n\n", report.Clean(a.Name), report.Clean(a.About))
 	values := map[string]string{}
 	for _, name := range []string{"source", "name", "id", "provider", "dir", "devcontainer", "recreate", "force", "command"} {
 		values[name] = strings.ToUpper(name)
@@ -54,7 +54,7 @@ func printAdapter(w io.Writer, a *adapter.Adapter) {
 		if len(args) == 0 {
 			args = []string{"(the CLI has no such command)"}
 		}
-		fmt.Fprintf(w, "%-16s%s\n", verb, strings.Join(args, " "))
+		fmt.Fprintf(w, "%-16s%s\n", verb, report.Clean(strings.Join(args, " ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Environment)) {
 		fmt.Fprintf(w, "%-16s%s=%s\n", "environment", name, a.Environment[name])

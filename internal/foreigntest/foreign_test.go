@@ -201,7 +201,7 @@ func TestAWrongAdapterIsFoundOut(t *testing.T) {
 
 // The adapter is what the tests above take it for.
 func TestTheForeignAdapter(t *testing.T) {
-	a, err := adapter.Load(adapterFile)
+	_, a, err := adapter.Load(adapterFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,12 @@ const OutputLimit = 16 << 10
 
 // Bounded returns an output for a transcript: without secrets, and cut in its middle if it is long.
 func Bounded(output []byte) string {
-	text := Redact(string(output)) // first: half a secret cannot be told by its form
+	// Redaction comes before the cut: half a secret cannot be told by its form. Of an output that is very
+	// long it sees the beginning and the end, with room for a secret beside what is kept.
+	if window := 4 * OutputLimit; len(output) > 2*window {
+		output = slices.Concat(output[:window], fmt.Appendf(nil, "\n[%d bytes are left out]\n", len(output)-2*window), output[len(output)-window:])
+	}
+	text := Redact(string(output))
 	if cut := len(text) - OutputLimit; cut > 0 {
 		text = fmt.Sprintf("%s\n[%d bytes are left out]\n%s", text[:OutputLimit/2], cut, text[len(text)-OutputLimit/2:])
 	}
@@ -46,14 +52,23 @@ var secrets = []struct {
 	form *regexp.Regexp
 	with string
 }{
+	// A key without its end is one too. It comes first: no other form may take a part of it.
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), "[a private key: REDACTED]"},
 	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@"']*:)[^/\s"']+@`), "${1}REDACTED@"},
 	{regexp.MustCompile(`(?i)(\bhttps?://)[^/\s:@"']+@`), "${1}REDACTED@"},
 	{regexp.MustCompile(`(?i)([?&](?:[a-z0-9_.-]*signature[a-z0-9_.-]*|sig|key)=)[^&\s"'#]+`), "${1}REDACTED"},
 	{regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization["']?:\s*["']?(?:[a-z]+\s+)?)[^\s"',]+`), "${1}REDACTED"},
-	{regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:token|secret|password|passwd|api[_-]?key|access[_-]?key)[a-z0-9_.-]*=["']?)[^&\s"'#]+`), "${1}REDACTED"},
-	{regexp.MustCompile(`(?i)(["'][a-z0-9_.-]*(?:token|secret|password|passwd|api[_-]?key|access[_-]?key|auth)["']\s*:\s*["'])[^"']+`), "${1}REDACTED"},
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), "[a private key: REDACTED]"},
+	{regexp.MustCompile(`(?i)(["'][a-z0-9_.-]*(?:` + secretWords + `|auth)["']\s*:\s*["'])[^"']+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:` + secretWords + `)[a-z0-9_.-]*=["']?)[^&\s"'#]+`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?i)(--?[a-z0-9-]*(?:` + secretWords + `)\s+)[^\s"'-][^\s"']*`), "${1}REDACTED"},
+	{regexp.MustCompile(`(?im)(^\s*[a-z0-9_.-]*(?:` + secretWords + `):[ \t]+)\S+`), "${1}REDACTED"},
+	// The forms in which well-known services give tokens, and JSON Web Tokens.
+	{regexp.MustCompile(`\b(?:gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16})`), "REDACTED"},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), "REDACTED"},
 }
+
+// secretWords are words in the names of secrets.
+const secretWords = `token|secret|password|passwd|api[_-]?key|access[_-]?key`
 
 // Redact returns a text without the secrets that it shows by their form: users and passwords in
 // URLs, tokens and keys in queries, options, variables and JSON, authorization headers and private

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,5 +145,30 @@ func TestABrokenCheckNamesItsCommands(t *testing.T) {
 	}
 	if got := transcriptOf("a/b/c", Check{}); got != "" {
 		t.Error(got)
+	}
+}
+
+// A secret is told by its form wherever it stands, and a key without its end is one.
+func TestSecretsOfOtherForms(t *testing.T) {
+	for _, secret := range []string{
+		"--token hunter2pw", "password: hunter2pw", "X-Api-Key: hunter2pw", "token=x\n-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2pw\n",
+		"ghp_hunter2pwhunter2pwhunter2pw", "xoxb-hunter2pw-hunter2pw", "eyJhbGciOiJIUzI1.hunter2pwhunter2.c2ln",
+	} {
+		if got := Redact("before\n" + secret); strings.Contains(got, "hunter2pw") || !strings.HasPrefix(got, "before\n") {
+			t.Errorf("%q is shown as %q", secret, got)
+		}
+	}
+	for _, plain := range []string{"the token expired", "no password was given", "key: value", "--tokens-per-second 5 was not understood", "AKIA"} {
+		if got := Redact(plain); got != plain {
+			t.Errorf("%q is shown as %q", plain, got)
+		}
+	}
+}
+
+// However long an output is, little of it is looked at.
+func TestALongOutputIsCut(t *testing.T) {
+	got := Bounded(bytes.Repeat([]byte("0123456789abcdef\n"), 1<<20))
+	if len(got) > OutputLimit+200 || !strings.Contains(got, "bytes are left out") {
+		t.Errorf("%d bytes", len(got))
 	}
 }

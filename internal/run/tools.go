@@ -213,13 +213,9 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 	if o.Subject == "" {
 		return fmt.Errorf("--adapter %q: it goes with --subject, the CLI that it is for: the reference CLI speaks the contract", o.Adapter)
 	}
-	a, err := adapter.Load(o.Adapter)
+	text, a, err := adapter.Load(o.Adapter)
 	if err != nil {
 		return fmt.Errorf("--adapter: %w; see docs/adapters.md, and `parity adapter check FILE`", err)
-	}
-	text, err := os.ReadFile(o.Adapter)
-	if err != nil {
-		return fmt.Errorf("--adapter: %w", err)
 	}
 	if o.Egress && len(a.Deny) == 0 {
 		return fmt.Errorf("--adapter %q: deny: expected the provider's options with which the cases of egress deny it, seen none; add them, or run other scenarios", o.Adapter)
@@ -300,7 +296,7 @@ func (t Tools) patient(patience float64) float64 {
 // AdapterPatience returns the patience of an adapter in a file; 1 if there is none. What is wrong with
 // the file is for FindTools to say.
 func AdapterPatience(file string) float64 {
-	if a, err := adapter.Load(file); file != "" && err == nil {
+	if _, a, err := adapter.Load(file); file != "" && err == nil {
 		return a.Patience
 	}
 	return 1

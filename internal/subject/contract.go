@@ -416,7 +416,8 @@ func (c *contract) sameMachine(ctx context.Context, expected string) (string, st
 }
 
 func (c *contract) delete(ctx context.Context) (expected, seen string, err error) {
-	if err := c.CLI.Delete(ctx, contractID, true); err != nil {
+	// The workspace is there, unless this is the check's second time.
+	if _, err := c.CLI.delete(ctx, contractID, true); err != nil {
 		return outcome("exit code 0 of `workspace delete`", err)
 	}
 	return c.absent(ctx, "workspace delete", c.CLI, contractID)
@@ -427,7 +428,7 @@ func (c *contract) deleteAgain(ctx context.Context) (expected, seen string, err 
 }
 
 func (c *contract) providerDelete(ctx context.Context) (expected, seen string, err error) {
-	if err := c.CLI.ProviderDelete(ctx, contractProvider); err != nil {
+	if err := c.CLI.providerDeleteExisting(ctx, contractProvider); err != nil {
 		return outcome("exit code 0", err)
 	}
 	return outcome("exit code 0, twice", c.CLI.ProviderDelete(ctx, contractProvider))

@@ -162,6 +162,12 @@ func (c CLI) ProviderDelete(ctx context.Context, name string) error {
 	return c.removed(c.run(ctx, adapter.ProviderDelete, nil, map[string]string{"name": name}, nil))
 }
 
+// providerDeleteExisting removes a provider that exists: that it is not there is an error.
+func (c CLI) providerDeleteExisting(ctx context.Context, name string) error {
+	_, err := c.run(ctx, adapter.ProviderDelete, nil, map[string]string{"name": name}, nil)
+	return err
+}
+
 // removed returns the error of a command that removes something. That it is not there is none.
 func (c CLI) removed(ran ran, err error) error {
 	if err != nil && ran.command.Missing.Is(ran.code, ran.Stdout, ran.Stderr) {
@@ -217,9 +223,7 @@ func (c CLI) upResult(res ran, id string, failed error) (UpResult, error) {
 		if says {
 			said.Outcome = result[adapter.Outcome]
 		}
-		if outcome, ok := res.command.Outcomes[said.Outcome]; ok {
-			said.Outcome = outcome
-		}
+		said.Outcome = translated(said.Outcome, res.command.Outcomes)
 	}
 	breach := func(expected string) (UpResult, error) {
 		return said, &ContractError{Verb: verb, Expected: expected, Seen: fmt.Sprintf("exit code %d and %s", res.code, shown(res.Stdout)), Cause: failed}
@@ -305,10 +309,20 @@ func (c CLI) Status(ctx context.Context, id string) (Status, error) {
 				Seen: shown(res.Stdout)}
 		}
 	}
-	if state, ok := res.command.States[s.State]; ok {
-		s.State = state
-	}
+	s.State = translated(s.State, res.command.States)
 	return s, nil
+}
+
+// translated returns Parity's word for a CLI's. If the adapter has words, one that is not among them
+// stands for nothing, also if it is a word of Parity's: a CLI has one word for one thing.
+func translated(word string, words map[string]string) string {
+	if len(words) == 0 {
+		return word
+	}
+	if to, ok := words[word]; ok {
+		return to
+	}
+	return fmt.Sprintf("%q, which the adapter does not know", word)
 }
 
 // Workspace is one entry of `workspace list`.
@@ -359,11 +373,16 @@ func (c CLI) Find(ctx context.Context, id string) (Workspace, error) {
 // Delete removes a workspace. One that does not exist is no error. With force, it goes whatever
 // state it is in.
 func (c CLI) Delete(ctx context.Context, id string, force bool) error {
+	return c.removed(c.delete(ctx, id, force))
+}
+
+// delete runs the command that removes a workspace. Its error may be that there is none.
+func (c CLI) delete(ctx context.Context, id string, force bool) (ran, error) {
 	values := map[string]string{"id": id}
 	if force {
 		values["force"] = "true"
 	}
-	return c.removed(c.run(ctx, adapter.Delete, nil, values, nil))
+	return c.run(ctx, adapter.Delete, nil, values, nil)
 }
 
 // SSH runs a shell command in a workspace with `workspace ssh --command`. The error, a *proc.Error,
@@ -478,10 +497,11 @@ func shown(out []byte) string {
 	if len(out) == 0 {
 		return "nothing"
 	}
-	if len(out) > keep {
-		return fmt.Sprintf("%q and %d more bytes", out[:keep], len(out)-keep)
+	text := report.Bounded(out) // first: half a secret cannot be told by its form
+	if cut := len(out) - keep; cut > 0 && len(text) > keep {
+		return fmt.Sprintf("%q and %d more bytes", text[:keep], cut)
 	}
-	return fmt.Sprintf("%q", strings.TrimRight(string(out), "\n"))
+	return fmt.Sprintf("%q", strings.TrimRight(text, "\n"))
 }
 
 // pairs returns options as KEY=VALUE, in the order of their keys.

@@ -448,3 +448,17 @@ func TestEveryContractCheckSaysWhatItReads(t *testing.T) {
 		}
 	}
 }
+
+// If an adapter has words for states, a CLI's other words stand for nothing: not even Parity's own.
+func TestAStateThatTheAdapterDoesNotKnowIsNone(t *testing.T) {
+	c := up(t, "")
+	c.Adapter = adapter.Contract()
+	status := c.Adapter.Commands[adapter.Status]
+	for word, want := range map[string]string{"Running": subject.Running, "up": `"Running", which the adapter does not know`} {
+		status.States = map[string]string{word: subject.Running}
+		c.Adapter.Commands[adapter.Status] = status
+		if s, err := c.Status(bounded(t), "w"); err != nil || s.State != want {
+			t.Errorf("%s: %q, %v; want %q", word, s.State, err, want)
+		}
+	}
+}
