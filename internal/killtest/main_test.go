@@ -113,9 +113,16 @@ func (w *world) volatile(path string) bool {
 	return false
 }
 
+// ignored tells the transcripts that a run writes, each whole: which they are depends on its cases.
+func (w *world) ignored(path string) bool {
+	folder := filepath.Join(w.report, report.TranscriptFolder)
+	whole := strings.HasSuffix(path, ".txt") && !strings.HasPrefix(filepath.Base(path), ".")
+	return path == folder || filepath.Dir(path) == folder && whole
+}
+
 func (w *world) look(t *testing.T) state {
 	t.Helper()
-	return look(t, w.roots, w.volatile)
+	return look(t, w.roots, w.volatile, w.ignored)
 }
 
 // removeReport removes a run's report, which stays after it.
@@ -125,6 +132,9 @@ func (w *world) removeReport(t *testing.T) {
 		if err := os.Remove(filepath.Join(w.report, name)); err != nil {
 			t.Errorf("the run left no report: %v", err)
 		}
+	}
+	if err := os.RemoveAll(filepath.Join(w.report, report.TranscriptFolder)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -57,12 +57,12 @@ func diff(before, after state) []string {
 
 // look gives the state of this machine, with the files and folders below the roots. Of the files that volatile names only the
 // name counts.
-func look(t *testing.T, roots []string, volatile func(path string) bool) state {
+func look(t *testing.T, roots []string, volatile, ignored func(path string) bool) state {
 	t.Helper()
 	s := state{}
 	for _, see := range []func() error{
 		s.seeProcesses, s.seeMounts, s.seeNetwork, s.seeRules, s.seeSockets,
-		func() error { return s.seeFiles(roots, volatile) },
+		func() error { return s.seeFiles(roots, volatile, ignored) },
 	} {
 		if err := see(); err != nil {
 			t.Fatalf("look at the machine: %v", err)
@@ -197,10 +197,10 @@ func (s state) seeSockets() error {
 	return nil
 }
 
-func (s state) seeFiles(roots []string, volatile func(string) bool) error {
+func (s state) seeFiles(roots []string, volatile, ignored func(string) bool) error {
 	for _, root := range roots {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil {
+			if err == nil && !ignored(path) {
 				err = s.seeFile(path, d, volatile)
 			}
 			if errors.Is(err, fs.ErrNotExist) {

@@ -11,6 +11,7 @@ import (
 
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/owned"
+	"dagger/parity/internal/report"
 	"dagger/parity/internal/runtimeclient"
 )
 
@@ -107,14 +108,27 @@ func Clean(cache string) ([]string, error) {
 // halfWritten are the names of files that a report's folder has only while they are written.
 var halfWritten = regexp.MustCompile(`^\.(parity-writable-|report\.json|junit\.xml|summary\.md|performance\.json)[0-9]+$`)
 
+// halfTranscript are the names of such files in the folder of transcripts.
+var halfTranscript = regexp.MustCompile(`^\.[a-z0-9-]+\.txt[0-9]+$`)
+
 // removeHalfWritten removes half-written files from a report's folder, which must be locked.
 func removeHalfWritten(dir string) (removed []string, err error) {
+	removed, err = removeMatching(dir, halfWritten)
+	more, moreErr := removeMatching(filepath.Join(dir, report.TranscriptFolder), halfTranscript)
+	if errors.Is(moreErr, fs.ErrNotExist) {
+		moreErr = nil // no run has written one
+	}
+	return append(removed, more...), errors.Join(err, moreErr)
+}
+
+// removeMatching removes the regular files of a folder whose names have a form.
+func removeMatching(dir string, form *regexp.Regexp) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !halfWritten.MatchString(e.Name()) || !e.Type().IsRegular() {
+		if !form.MatchString(e.Name()) || !e.Type().IsRegular() {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())

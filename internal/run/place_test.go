@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dagger/parity/internal/report"
 )
 
 // occupy is Occupy, for a test: it changes where this process's temporary files are made.
@@ -104,5 +106,26 @@ func BenchmarkCleanWithNothingToClean(b *testing.B) {
 		if err := errors.Join(err, cleanErr); err != nil || len(mine)+len(others) > 0 {
 			b.Fatalf("removed %q %q, %v", mine, others, err)
 		}
+	}
+}
+
+// A killed run can leave a half-written transcript. Whole ones stay, as a report's other files do.
+func TestHalfWrittenTranscriptsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, report.TranscriptFolder)
+	if removed, err := removeHalfWritten(dir); err != nil || len(removed) != 0 {
+		t.Errorf("without transcripts: %v, %v", removed, err)
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(folder, ".egress-builtin-deny.txt123")
+	for _, file := range []string{half, filepath.Join(folder, "egress-builtin-deny.txt"), filepath.Join(folder, ".notes.txt")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if removed, err := removeHalfWritten(dir); err != nil || len(removed) != 1 || removed[0] != half {
+		t.Errorf("%v, %v; want %s", removed, err, half)
 	}
 }
