@@ -166,8 +166,8 @@ func (b *bench) run(args ...string) (proc.Result, int) {
 func (b *bench) keepsContract(source string, other subject.Home, store string) {
 	b.Helper()
 	client := msb.Client{Path: b.program, Home: store}
-	created := func(ctx context.Context, uid string) (time.Time, error) {
-		box, err := client.Inspect(ctx, subject.VMName(uid))
+	created := func(ctx context.Context, name string) (time.Time, error) {
+		box, err := client.Inspect(ctx, name)
 		return box.CreatedAt, err
 	}
 	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: b.CLI, Other: other, Source: source,
