@@ -246,8 +246,13 @@ func (k *keeper) command(client *ssh.Client, command string, s *status) (int, er
 	}()
 	done := make(chan error, 1)
 	go func() { done <- session.Wait() }()
+	stopped := make(chan struct{})
+	defer close(stopped)
+	silent := heartbeat(client, beat, silence, stopped)
 	for {
 		select {
+		case err := <-silent:
+			return -1, err
 		case sig := <-k.signals:
 			if err := session.Signal(sshSignals[sig]); err != nil {
 				return -1, fmt.Errorf("pass %s on: %w", sig, err)
