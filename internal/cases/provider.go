@@ -58,9 +58,9 @@ func (e Env) speak() (*adapter.Adapter, error) {
 	return adapter.Parse([]byte(e.Adapter))
 }
 
-// machineMemory is the memory in MiB of a workspace's machine, where the test writes the provider:
+// MachineMemory is the memory in MiB of a workspace's machine, where the test writes the provider:
 // what a lab has room for.
-const machineMemory = 512
+const MachineMemory = 512
 
 // builtin returns the SOURCE by which the subject adds the provider with its own driver.
 func (e Env) builtin(dir string) (string, error) {
@@ -76,7 +76,7 @@ func (e Env) builtin(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := customdriver.Provider{Program: self, MemoryMiB: machineMemory}.YAML()
+		text, err := customdriver.Provider{Program: self, MemoryMiB: MachineMemory}.YAML()
 		if err != nil {
 			return "", fmt.Errorf("the adapter %s, builtin: %w", speak.Name, err)
 		}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/customdriver"
 	"dagger/parity/internal/reference/binaries"
@@ -56,14 +59,14 @@ exec:
 // runtime is at a path. It gives the provider and what the report says of it. What it makes is in
 // the options' folder. A runtime is taken only with the SHA-256 that the manifest has.
 //
-// custom says that the adapter wants `parity driver`, of the program at self, in place of the
-// reference one.
-func findExternal(ctx context.Context, o ToolOptions, reference string, custom bool, self string) (cases.External, report.External, error) {
+// speak says how the subject is spoken to: which options deny, and whether `parity driver`, of the
+// program at self, takes the place of the reference runtime.
+func findExternal(ctx context.Context, o ToolOptions, reference string, speak *adapter.Adapter, self string) (cases.External, report.External, error) {
 	e := cases.External{Manifest: filepath.Join(o.Folder, "provider.yaml")}
 	switch {
 	case o.ExternalSource != "":
 		e.Key = o.ExternalBinary
-		head, err := o.fetchExternal(ctx, &e)
+		head, err := o.fetchExternal(ctx, &e, slices.Sorted(maps.Keys(speak.Deny)))
 		if errors.Is(err, binaries.ErrNetwork) {
 			err = fmt.Errorf("%w: --external-provider %q: %w: see whether this machine reaches it, and run it again", ErrTool, shown(o.ExternalSource), err)
 		} else if err != nil {
@@ -77,7 +80,7 @@ func findExternal(ctx context.Context, o ToolOptions, reference string, custom b
 		}
 		return e, head, err
 	}
-	if custom {
+	if speak.External.Driver == customdriver.Custom {
 		head, err := customExternal(&e, o.Folder, self)
 		return e, head, err
 	}
@@ -106,7 +109,7 @@ func customExternal(e *cases.External, folder, self string) (report.External, er
 	if err != nil {
 		return report.External{}, err
 	}
-	text, err := customdriver.Provider{URL: placeholderURL + "parity", SHA256: sum, MemoryMiB: 512}.YAML()
+	text, err := customdriver.Provider{URL: placeholderURL + "parity", SHA256: sum, MemoryMiB: cases.MachineMemory}.YAML()
 	if err != nil {
 		return report.External{}, fmt.Errorf("%w --adapter: external: %w", ErrOption, err)
 	}
@@ -122,8 +125,9 @@ func shown(source string) string {
 	return source
 }
 
-// fetchExternal gets the manifest that was named, and its runtime.
-func (o ToolOptions) fetchExternal(ctx context.Context, e *cases.External) (head report.External, err error) {
+// fetchExternal gets the manifest that was named, and its runtime. deny are the options that deny
+// egress.
+func (o ToolOptions) fetchExternal(ctx context.Context, e *cases.External, deny []string) (head report.External, err error) {
 	m, _, err := manifest.Load(ctx, o.ExternalSource, binaries.Download{}.Get)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("expected a file, a folder or a URL of a %s: %w", manifest.FileName, err)
@@ -136,7 +140,7 @@ func (o ToolOptions) fetchExternal(ctx context.Context, e *cases.External) (head
 	if err != nil {
 		return head, err
 	}
-	for _, option := range o.deny {
+	for _, option := range deny {
 		if _, known := m.Options[option]; !known && o.Egress {
 			return head, fmt.Errorf("options: expected %s, with which the cases of egress deny; add it to the manifest, or run other scenarios", option)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/reference/manifest"
 	"dagger/parity/internal/report"
 )
@@ -58,7 +59,7 @@ func TestTheReferenceProviderIsPinnedByItsOwnHash(t *testing.T) {
 	if err := os.WriteFile(runtime, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e, head, err := findExternal(t.Context(), ToolOptions{Folder: t.TempDir()}, runtime, false, "")
+	e, head, err := findExternal(t.Context(), ToolOptions{Folder: t.TempDir()}, runtime, adapter.Contract(), "")
 	if err != nil || e.Runtime != runtime || head.Kind != "reference" || head.SHA256 != sumOf(script) {
 		t.Fatalf("%+v, %v", e, err)
 	}
@@ -66,7 +67,7 @@ func TestTheReferenceProviderIsPinnedByItsOwnHash(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), sumOf(script)) || !strings.Contains(string(text), "exec:\n  command: ") {
 		t.Errorf("expected a manifest with the runtime's hash, and with exec.command, which CLIs ask for in every one, got %q, %v", text, err)
 	}
-	if _, _, err := findExternal(t.Context(), ToolOptions{Folder: t.TempDir()}, runtime+"-none", false, ""); !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "scripts/build") {
+	if _, _, err := findExternal(t.Context(), ToolOptions{Folder: t.TempDir()}, runtime+"-none", adapter.Contract(), ""); !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "scripts/build") {
 		t.Errorf("without parity-runtime: %v", err)
 	}
 }
@@ -79,7 +80,7 @@ func TestAGivenProviderIsTakenAsItsManifestPinsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, source := range []string{file, folder, s.URL + "/provider.yaml"} {
-		e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
+		e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, Folder: t.TempDir()}, "", adapter.Contract(), "")
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -102,17 +103,17 @@ func TestAProviderIsNamedWithItsVersionAndURLs(t *testing.T) {
 	if err := os.WriteFile(file, []byte(manifestOf(at+"/runtime?token=hidden", sumOf(script))), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Folder: t.TempDir()}, "", false, "")
+	_, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Folder: t.TempDir()}, "", adapter.Contract(), "")
 	redacted := strings.Replace(s.URL, "http://", "http://xxxxx@", 1)
 	if want := (report.External{Kind: "manifest", Name: "mine", Version: "v1.2.3", RuntimeURL: redacted + "/runtime?xxxxx", SHA256: sumOf(script)}); err != nil || head != want {
 		t.Errorf("expected %+v, got %+v, %v", want, head, err)
 	}
-	_, head, err = findExternal(t.Context(), ToolOptions{ExternalSource: at + "/provider.yaml?token=hidden", Folder: t.TempDir()}, "", false, "")
+	_, head, err = findExternal(t.Context(), ToolOptions{ExternalSource: at + "/provider.yaml?token=hidden", Folder: t.TempDir()}, "", adapter.Contract(), "")
 	if err != nil || head.URL != redacted+"/provider.yaml?xxxxx" {
 		t.Errorf("got %+v, %v", head, err)
 	}
 	for _, source := range []string{at + "/none?token=hidden", at + "/text?token=hidden"} {
-		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Folder: t.TempDir()}, "", false, ""); err == nil ||
+		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Folder: t.TempDir()}, "", adapter.Contract(), ""); err == nil ||
 			strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "somebody") {
 			t.Errorf("expected an error without what is secret, got %v", err)
 		}
@@ -138,7 +139,7 @@ func TestACustomDriversRuntimeIsItsOnlyProgramOrTheNamedOne(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.manifest), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, ExternalBinary: test.key, Folder: t.TempDir()}, "", false, "")
+			e, head, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, ExternalBinary: test.key, Folder: t.TempDir()}, "", adapter.Contract(), "")
 			if test.want != "" {
 				if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("expected a bad option with %q, got %v", test.want, err)
@@ -160,7 +161,7 @@ func TestTheOptionThatDeniesIsAskedForWhereItIsUsed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Replace(manifestOf(s.URL+"/runtime", sumOf(script)), "BLOCK_EGRESS", "OTHER", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Folder: t.TempDir()}, "", false, ""); err != nil {
+	if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Folder: t.TempDir()}, "", adapter.Contract(), ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -177,7 +178,7 @@ func TestARuntimeFileHasAManifestMadeAroundIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e, head, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: file, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
+	e, head, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: file, Egress: true, Folder: t.TempDir()}, "", adapter.Contract(), "")
 	if want := (report.External{Kind: "file", Name: "my-runtime_v2", SHA256: sumOf(script)}); err != nil || head != want || e.Runtime != file {
 		t.Fatalf("%+v, %+v, %v", e, head, err)
 	}
@@ -193,7 +194,7 @@ func TestARuntimeFileHasAManifestMadeAroundIt(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	for name, want := range map[string]string{odd: "expected the name of a file", text: "neither a program nor a script", folder + "/none": "no such file"} {
-		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: name, Folder: t.TempDir()}, "", false, ""); !errors.Is(err, ErrOption) ||
+		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalRuntime: name, Folder: t.TempDir()}, "", adapter.Contract(), ""); !errors.Is(err, ErrOption) ||
 			!strings.Contains(err.Error(), "--external-runtime") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: expected a bad option with %q, got %v", name, want, err)
 		}
@@ -214,7 +215,7 @@ func TestANetworkFailureIsNoBadOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, source := range map[string]string{"no manifest": gone.URL + "/provider.yaml", "half a manifest": broken.URL + "/provider.yaml", "no runtime": file} {
-		_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Folder: t.TempDir()}, "", false, "")
+		_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Folder: t.TempDir()}, "", adapter.Contract(), "")
 		if errors.Is(err, ErrOption) || !errors.Is(err, ErrTool) || !strings.Contains(err.Error(), "--external-provider") {
 			t.Errorf("%s: expected an error of the environment's, got %v", name, err)
 		}
@@ -248,7 +249,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.manifest), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, "")
+			_, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: file, Egress: true, Folder: t.TempDir()}, "", adapter.Contract(), "")
 			if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--external-provider") {
 				t.Fatalf("%v", err)
 			}
@@ -260,7 +261,7 @@ func TestABadProviderIsABadOption(t *testing.T) {
 		})
 	}
 	for _, source := range []string{"/no/such/file", t.TempDir(), s.URL + "/none"} {
-		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, deny: []string{"MICROSANDBOX_BLOCK_EGRESS"}, Folder: t.TempDir()}, "", false, ""); !errors.Is(err, ErrOption) {
+		if _, _, err := findExternal(t.Context(), ToolOptions{ExternalSource: source, Egress: true, Folder: t.TempDir()}, "", adapter.Contract(), ""); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", source, err)
 		}
 	}

@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"dagger/parity/fixtures/remote"
 	"dagger/parity/internal/adapter"
 	"dagger/parity/internal/cases"
-	"dagger/parity/internal/customdriver"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/standin"
@@ -41,9 +38,8 @@ type Tools struct {
 	Served       *report.Agent    // what remote-agent serves as the agent; nil if that is the subject itself
 	Visit        string           // the URL of the remote machine, if it is not Parity's own
 
-	patience float64       // of the adapter, by which deadlines are multiplied
-	custom   bool          // the external provider is `parity driver`, as the adapter has it
-	used     []usedProgram // those that the run stands on, as they were when it began
+	speak *adapter.Adapter // how the subject is spoken to
+	used  []usedProgram    // those that the run stands on, as they were when it began
 }
 
 // usedProgram is a program and the SHA-256 that it had when it was looked at.
@@ -81,13 +77,12 @@ type ToolOptions struct {
 	SubjectPath        []string // folders of programs for the subject's PATH
 	BuiltinSource      string   // the SOURCE of the built-in provider; empty: the adapter's
 
-	External        bool     // the run has cases of the external provider
-	ExternalSource  string   // a file, a folder or a URL of its provider.yaml; empty means the reference one
-	ExternalBinary  string   // the key of the runtime in the agent.binaries of that; empty means that it says so itself
-	ExternalRuntime string   // a runtime around which a manifest is made, in place of ExternalSource
-	Egress          bool     // the run has cases of egress, which need the provider's options to deny it
-	deny            []string // those options
-	Folder          string   // an existing folder for what is made for it
+	External        bool   // the run has cases of the external provider
+	ExternalSource  string // a file, a folder or a URL of its provider.yaml; empty means the reference one
+	ExternalBinary  string // the key of the runtime in the agent.binaries of that; empty means that it says so itself
+	ExternalRuntime string // a runtime around which a manifest is made, in place of ExternalSource
+	Egress          bool   // the run has cases of egress, which need the provider's options to deny it
+	Folder          string // an existing folder for what is made for it
 
 	AgentFile string // what is served as the subject's agent to a remote machine; empty means the subject's own program file
 
@@ -183,7 +178,7 @@ func FindTools(ctx context.Context, o ToolOptions) (Tools, error) {
 		}
 	}
 	if o.External {
-		e, head, err := findExternal(ctx, o.denying(t.Cases.Adapter), beside(self, runtimeName), t.custom, t.Self)
+		e, head, err := findExternal(ctx, o, beside(self, runtimeName), t.speak, t.Self)
 		if err != nil {
 			return t, err
 		}
@@ -208,6 +203,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 	}
 	t.Cases.Builtin = o.BuiltinSource
 	if o.Adapter == "" {
+		t.speak = adapter.Contract()
 		return nil
 	}
 	if o.Subject == "" {
@@ -221,8 +217,7 @@ func (t *Tools) findAdapter(o ToolOptions) error {
 		return fmt.Errorf("--adapter %q: deny: expected the provider's options with which the cases of egress deny it, seen none; add them, or run other scenarios", o.Adapter)
 	}
 	sum := sha256.Sum256(text)
-	t.Cases.Adapter, t.Cases.AgentName, t.custom = string(text), a.Agent, a.External.Driver == customdriver.Custom
-	t.patience = a.Patience
+	t.speak, t.Cases.Adapter, t.Cases.AgentName = a, string(text), a.Agent
 	t.Subject.Adapter = &report.Adapter{Name: filepath.Base(o.Adapter), For: a.Name, SHA256: hex.EncodeToString(sum[:])}
 	for _, d := range a.Deviations() {
 		t.Subject.Adapter.Deviations = append(t.Subject.Adapter.Deviations, d.Text)
@@ -290,7 +285,11 @@ func (t *Tools) findMicroSandbox(ctx context.Context, o ToolOptions, self string
 
 // patient returns what deadlines are multiplied by: the run's patience times the adapter's. 0 is 1.
 func (t Tools) patient(patience float64) float64 {
-	return cmp.Or(patience, 1) * cmp.Or(t.patience, 1)
+	patience = cmp.Or(patience, 1)
+	if t.speak != nil {
+		patience *= t.speak.Patience
+	}
+	return patience
 }
 
 // AdapterPatience returns the patience of an adapter in a file; 1 if there is none. What is wrong with
@@ -387,15 +386,4 @@ func HashFile(path string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// denying returns the options with the names of the provider's options that deny egress, as an
-// adapter's text has them; an empty text is the contract.
-func (o ToolOptions) denying(text string) ToolOptions {
-	a := adapter.Contract()
-	if given, err := adapter.Parse([]byte(text)); text != "" && err == nil { // it was read before
-		a = given
-	}
-	o.deny = slices.Sorted(maps.Keys(a.Deny))
-	return o
 }

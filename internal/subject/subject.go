@@ -219,11 +219,10 @@ func (c CLI) upResult(res ran, id string, failed error) (UpResult, error) {
 		if err != nil {
 			return said, &ContractError{Verb: verb, Expected: "a JSON object with an outcome", Seen: shown(res.Stdout), Cause: cmp.Or(failed, err)}
 		}
-		said = UpResult{cmp.Or(result[adapter.Outcome], said.Outcome), result[adapter.Container], result[adapter.User], result[adapter.Folder]}
+		said = UpResult{said.Outcome, result[adapter.Container], result[adapter.User], result[adapter.Folder]}
 		if says {
-			said.Outcome = result[adapter.Outcome]
+			said.Outcome = translated(result[adapter.Outcome], res.command.Outcomes)
 		}
-		said.Outcome = translated(said.Outcome, res.command.Outcomes)
 	}
 	breach := func(expected string) (UpResult, error) {
 		return said, &ContractError{Verb: verb, Expected: expected, Seen: fmt.Sprintf("exit code %d and %s", res.code, shown(res.Stdout)), Cause: failed}

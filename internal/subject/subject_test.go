@@ -462,3 +462,23 @@ func TestAStateThatTheAdapterDoesNotKnowIsNone(t *testing.T) {
 		}
 	}
 }
+
+// An adapter that reads no outcome has it from the exit code: its words for outcomes are not for that.
+func TestAnOutcomeOfTheExitCodeNeedsNoWord(t *testing.T) {
+	c := up(t, "")
+	c.Adapter = adapter.Contract()
+	command := c.Adapter.Commands[adapter.Up]
+	delete(command.Result, adapter.Outcome)
+	command.Outcomes = map[string]string{"ok": "success"}
+	c.Adapter.Commands[adapter.Up] = command
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, ".devcontainer"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".devcontainer/devcontainer.json"), []byte(`{"image":"x"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := c.Up(bounded(t), subject.UpOptions{ID: "w", Provider: "p", Dir: dir}); err != nil || res.RemoteUser != "root" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
