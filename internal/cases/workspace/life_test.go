@@ -77,7 +77,8 @@ func TestASubjectThatHangsBreaksItsContractUnlessTheLabIsSlow(t *testing.T) {
 		seen, next   string
 	}{
 		{"a sound lab", "exit 0", 1, 200 * time.Millisecond, report.Fail, "it had 200ms", "hung"},
-		{"a slow lab", "sleep 0.4", 0.005, 40 * time.Second, report.Inconclusive, "the lab is slow", "--patience"},
+		// Slow is above 3.2 s at this patience. The load and the create have 30 s, on any machine.
+		{"a slow lab", "sleep 3.4", 0.1, 2 * time.Second, report.Inconclusive, "the lab is slow", "--patience"},
 		{"a lab that boots nothing", "echo no KVM >&2; exit 1", 1, 200 * time.Millisecond, report.Inconclusive, "no KVM", "--patience"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
