@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -29,28 +30,61 @@ func TestMain(m *testing.M) {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool {
 			return strings.HasPrefix(a, "-test.testlogfile=") // in the /tmp that the child does not have
 		})
+		// The child does not see a checkout that is below /tmp: the programs are built here.
+		programs, err := buildPrograms()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "build the programs of the tests:", err)
+			os.Exit(1)
+		}
 		child := exec.Command("/proc/self/exe", args...)
-		child.Env = append(os.Environ(), "PARITY_TEST_APART=1")
+		child.Env = append(os.Environ(), "PARITY_TEST_APART="+programs)
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
 		child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-		if err := child.Run(); err != nil {
+		err = child.Run()
+		_ = os.RemoveAll(programs)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "in namespaces of their own, the tests:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	if err := apart(); err != nil {
+	if err := apart(os.Getenv("PARITY_TEST_APART")); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the tests' namespaces:", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-func apart() error {
+func buildPrograms() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "programs-"); err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-o", dir, "dagger/parity/cmd/parity-probe", "dagger/parity/cmd/parity-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("%w: %s", err, out), os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// apart puts an empty /tmp in the place of the machine's, with only the folder of the programs.
+func apart(programs string) error {
+	folder, err := os.Open(programs)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
 	if err := unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(programs, 0o755); err != nil {
+		return err
+	}
+	same := fmt.Sprintf("/proc/self/fd/%d", folder.Fd())
+	if err := unix.Mount(same, programs, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
 	return exec.Command("ip", "link", "set", "lo", "up").Run()
@@ -60,19 +94,15 @@ func apart() error {
 // target's probe program can be told to misbehave.
 type place struct {
 	endpoint *endpoint.Endpoint
-	programs string // parity-probe and parity-agent
+	programs string // the folder with parity-probe and parity-agent
+	dir      string // the folder of what the test makes
 	flag     string // a file by which the target's probe program tells the test to close the endpoint
 }
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	p := &place{programs: t.TempDir()}
-	p.flag = filepath.Join(p.programs, "close-the-endpoint")
-	build := exec.Command("go", "build", "-o", p.programs, "dagger/parity/cmd/parity-probe", "dagger/parity/cmd/parity-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	p := &place{programs: os.Getenv("PARITY_TEST_APART"), dir: t.TempDir()}
+	p.flag = filepath.Join(p.dir, "close-the-endpoint")
 	return p
 }
 
@@ -84,7 +114,7 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 	t.Helper()
 	program := p.probe()
 	if fake != "" {
-		program = filepath.Join(p.programs, name+"-probe")
+		program = filepath.Join(p.dir, name+"-probe")
 		script := "#!/bin/bash\nREAL=" + p.probe() + "\n[ \"$1\" = tcp ] || exec $REAL \"$@\"\nADDRESS=$3; HOST=${3%:*}; PORT=${3##*:}\n" + fake + "\n"
 		if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -93,7 +123,7 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 	if err := os.WriteFile(workspace.GuestProbe, nil, 0o755); err != nil { // what the mount goes over
 		t.Fatal(err)
 	}
-	cli := filepath.Join(p.programs, name+"-cli")
+	cli := filepath.Join(p.dir, name+"-cli")
 	script := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'mount --bind %s %s && exec %s ssh --stdio'\n",
 		program, workspace.GuestProbe, filepath.Join(p.programs, "parity-agent"))
 	if err := os.WriteFile(cli, []byte(script), 0o755); err != nil {
