@@ -86,6 +86,9 @@ const Deadline = 30 * time.Minute
 // cleanDeadline bounds each clean-up by itself, whatever became of the case's own time.
 const cleanDeadline = 90 * time.Second
 
+// CleanUps is how long a run, from outside of the lab, lets all clean-ups of a case take together.
+const CleanUps = 10 * cleanDeadline
+
 // NotRun gives a case that is not run, with the reason.
 func (e Env) NotRun(plan catalogue.Case, reason string) report.Case {
 	r := NewRecorder(context.Background(), plan, e.RunID, e.Emit)

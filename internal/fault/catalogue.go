@@ -1,5 +1,7 @@
 package fault
 
+import "slices"
+
 // Part is what a fault is honoured by.
 type Part string
 
@@ -10,6 +12,7 @@ const (
 	Agent     Part = "guest agent"   // the reference CLI's SSH server in a guest (cmd/parity-agent)
 	Fixture   Part = "fixture"       // what a test owns (fixtures)
 	Step      Part = "step"          // what runs the cases in the lab (internal/step)
+	Lab       Part = "emulated lab"  // the machine in which the cases run (internal/lab)
 )
 
 // The faults of the stand-in. Catalogue describes each.
@@ -178,9 +181,30 @@ const (
 	StepDies     Fault = "step-dies"
 )
 
+// The faults of an emulated lab. Catalogue describes each.
+const (
+	LabFreezes   Fault = "lab-freezes"
+	LabHangs     Fault = "lab-hangs"
+	LabDies      Fault = "lab-dies"
+	LabDiesOnce  Fault = "lab-dies-once"
+	LabClockFast Fault = "lab-clock-fast"
+	LabClockSlow Fault = "lab-clock-slow"
+)
+
 // Honest tells that a fault breaks no promise: it is another way to keep them, which a CLI may
-// have. A run with it must pass.
-func Honest(f Fault) bool { return f == AgentStateElsewhere || f == DeleteRunsRuntime }
+// have, or Parity gets over it. A run with it must pass.
+func Honest(f Fault) bool {
+	switch f {
+	case AgentStateElsewhere, DeleteRunsRuntime, LabFreezes, LabDiesOnce:
+		return true
+	}
+	return false
+}
+
+// OfLab tells whether a fault is one of an emulated lab.
+func OfLab(f Fault) bool {
+	return slices.ContainsFunc(Catalogue(), func(e Entry) bool { return e.Fault == f && e.Part == Lab })
+}
 
 // Entry describes a fault.
 type Entry struct {
@@ -342,5 +366,12 @@ func Catalogue() []Entry {
 		{CaseOfOldRun, Step, "Each case's result is that of an older run."},
 		{CheckSkipped, Step, "The last check of each case is skipped without a word."},
 		{StepDies, Step, "The step exits with code 0 in the middle of a case."},
+
+		{LabFreezes, Lab, "The machine stands still for 15 seconds in the middle of a case."},
+		{LabHangs, Lab, "The machine stands still for ever."},
+		{LabDies, Lab, "The machine dies in the middle of a case."},
+		{LabDiesOnce, Lab, "The machine dies in the middle of a case. The one in its place does not."},
+		{LabClockFast, Lab, "The machine's clock runs three times too fast."},
+		{LabClockSlow, Lab, "The machine's clock runs three times too slowly."},
 	}
 }

@@ -31,24 +31,36 @@ func emulateMain() {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	var j job
 	var s status
+	words, telling := json.NewEncoder(os.NewFile(fdStatus, "status")), sync.Mutex{}
+	tell := func(s status) {
+		telling.Lock()
+		defer telling.Unlock()
+		_ = words.Encode(s) // nobody listens any more where this fails
+	}
 	if err := json.NewDecoder(os.NewFile(fdConfig, "config")).Decode(&j); err != nil {
 		s.Error = err.Error()
 	} else {
-		k := keeper{job: &j, signals: signals, console: &console{}, died: make(chan error, 2)}
+		k := keeper{job: &j, signals: signals, console: &console{}, died: make(chan error, 2), tell: tell}
 		if err := k.run(&s); err != nil {
-			s.Error = k.explain(err)
+			s.Error, s.Clock = k.explain(err), errors.Is(err, ErrClock)
 		}
 	}
-	_ = json.NewEncoder(os.NewFile(fdStatus, "status")).Encode(s)
+	tell(s)
 	os.Exit(0)
 }
 
 type keeper struct {
 	*job
+	tell    func(status) // tells whoever started the lab
+	qemu    *os.Process
+	booted  time.Time // when QEMU was started
 	signals chan os.Signal
 	console *console
 	died    chan error // QEMU or virtiofsd ended
 }
+
+// noted tells a note to whoever started the lab.
+func (k *keeper) noted(text string) { k.tell(status{Note: text}) }
 
 func (k *keeper) run(s *status) error {
 	channel, err := k.boot()
@@ -108,11 +120,13 @@ func (k *keeper) boot() (net.Conn, error) {
 		return nil, err
 	}
 	defer initrd.Close()
-	qemu := exec.Command(k.Machine.QEMU, qemuArgs(k.job, shareName)...)
+	qemu := exec.Command(k.Machine.QEMU, qemuArgs(k.job, shareName, misclocked(k.Fault, counterKHz()))...)
 	qemu.ExtraFiles = []*os.File{theirs, initrd, os.NewFile(fdScratch, "disk")}
+	k.booted = time.Now()
 	if err := k.start("QEMU", qemu); err != nil {
 		return nil, err
 	}
+	k.qemu = qemu.Process
 	return channel, nil
 }
 
@@ -123,14 +137,19 @@ const (
 	qemuDisk    = 5
 )
 
-func qemuArgs(j *job, shareName string) []string {
+// qemuArgs is QEMU's arguments. counterKHz is the frequency of the machine's time stamp counter, or 0.
+func qemuArgs(j *job, shareName string, counterKHz int) []string {
 	mem := strconv.Itoa(j.MemoryMiB) + "M"
+	kernel := "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on no_timer_check tsc=reliable 8250.nr_uarts=1"
+	if counterKHz > 0 {
+		kernel += " tsc_early_khz=" + strconv.Itoa(counterKHz)
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-M", "q35,memory-backend=mem,usb=off,vmport=off,hpet=off", "-accel", "tcg", "-cpu", "max", "-smp", strconv.Itoa(j.CPUs), "-m", mem,
 		"-object", "memory-backend-memfd,id=mem,share=on,size=" + mem, // shared with virtiofsd
 		"-kernel", j.Machine.Kernel, "-initrd", "/proc/self/fd/" + strconv.Itoa(qemuInitrd),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on no_timer_check tsc=reliable 8250.nr_uarts=1",
+		"-append", kernel,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 		"-chardev", "socket,id=channel,fd=" + strconv.Itoa(qemuChannel),
@@ -226,6 +245,13 @@ func (k *keeper) connect(channel net.Conn) (*ssh.Client, error) {
 
 // command runs the lab's command, passes signals on to it and gives its exit code.
 func (k *keeper) command(client *ssh.Client, command string, s *status) (int, error) {
+	first, err := ask(client, usual, nil, k.noted)
+	if err == nil {
+		err = sinceBoot(first, k.booted)
+	}
+	if err != nil {
+		return -1, err
+	}
 	session, err := client.NewSession()
 	if err != nil {
 		return -1, fmt.Errorf("open a session in the machine: %w", err)
@@ -248,10 +274,12 @@ func (k *keeper) command(client *ssh.Client, command string, s *status) (int, er
 	go func() { done <- session.Wait() }()
 	stopped := make(chan struct{})
 	defer close(stopped)
-	silent := heartbeat(client, beat, silence, stopped)
+	watched := watchHeart(client, usual, stopped, k.noted)
+	defer func() { s.Woken = watched.woken() }()
+	k.misbehave(stopped)
 	for {
 		select {
-		case err := <-silent:
+		case err := <-watched.failed:
 			return -1, err
 		case sig := <-k.signals:
 			if err := session.Signal(sshSignals[sig]); err != nil {

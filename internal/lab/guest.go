@@ -122,8 +122,8 @@ func loadModule(path string) error {
 	return nil
 }
 
-// LoadModules loads kernel modules that a lab does not have from its start, with what they need, for a command in the lab: "bridge" and
-// "veth". A native lab has the kernel of its machine, which sees to its modules itself.
+// LoadModules loads kernel modules that a lab does not have from its start, with what they need, for a command in the lab: those
+// of onDemand. A native lab has the kernel of its machine, which sees to its modules itself.
 func LoadModules(names ...string) error {
 	c, err := readGuestConfig()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +152,8 @@ func guestServe() {
 	if err == nil {
 		var port *os.File
 		if port, err = openPort(portName); err == nil {
-			err = sshserver.Serve(context.Background(), port, sshserver.Options{Env: c.Env, Dir: c.Dir})
+			go tick()
+			err = sshserver.Serve(context.Background(), port, sshserver.Options{Env: c.Env, Dir: c.Dir, Global: answerPulse})
 		}
 	}
 	if err != nil {

@@ -19,8 +19,12 @@ var bootModules = []string{"virtio_pci", "virtio_console", "virtio_blk", "virtio
 // labModules are what is loaded once the root is there: KVM, and what the egress fixtures need.
 var labModules = []string{"kvm-amd", "tun", "dummy"}
 
-// onDemand are what LoadModules can load: what a Docker Engine needs.
-var onDemand = []string{"bridge", "veth"}
+// onDemand are what LoadModules can load: what a Docker Engine needs, and what the stand-in for msb
+// does, for the rules of its guests' networks.
+var onDemand = []string{
+	"bridge", "veth",
+	"nf_tables", "nft_chain_nat", "nft_redir", "nft_reject_inet", "nft_reject_ipv4", "nft_reject_ipv6",
+}
 
 // guestConfig is what the emulated machine is told, as a file in its initrd.
 type guestConfig struct {

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/fault"
 )
 
 // KVM says where a lab's KVM comes from.
@@ -53,6 +55,8 @@ type Options struct {
 
 	Report string // folder, absolute: what the command wrote there is on this machine afterwards; empty for none
 
+	Notes func(string) `json:"-"` // is told what is noticed about the machine while the command runs; may be nil
+
 	CPUs      int    // of the emulated machine; 0 means 1, the only number without faults (docs/lab.md)
 	MemoryMiB int    // of the emulated machine; 0 means 4096
 	DiskGiB   int    // of the scratch disk (emulated); 0 means 16; it is sparse
@@ -61,6 +65,8 @@ type Options struct {
 
 	BootDeadline time.Duration // from the start to the command's start; 0 means 3 minutes
 	Grace        time.Duration // from a cancelled context or a signal to the lab's end; 0 means 20 seconds
+
+	Fault fault.Fault // by which the lab is to fail, if it is one of a lab's; only an emulated one can
 }
 
 // The least that an emulated machine is made with. It is the sum of what one must hold at once, not a measured edge: 512 MiB for one
@@ -76,6 +82,9 @@ type Result struct {
 	ExitCode int           // the command's, or 128 + the signal that ended it
 	Boot     time.Duration // from the call to the command's start
 	Removed  string        // what the lab's end removed from this machine, in words
+
+	// Woken is how often the machine stood still and a message of the heartbeat woke it (emulated).
+	Woken int
 }
 
 // Environment variables that a command finds in a lab.
@@ -95,6 +104,9 @@ type Lab struct {
 	control *os.File // the job, then the numbers of signals, as JSON
 	status  *os.File
 	scratch *scratch
+	told    chan struct{} // closed once the box has told all
+	said    status        // its last word
+	saidErr error         // why there is none
 	done    chan struct{}
 	result  Result
 	err     error
@@ -137,7 +149,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 			return nil, fmt.Errorf("%w: %w", ErrBoot, err)
 		}
 	}
-	l := &Lab{opts: o, started: job.Started, done: make(chan struct{})}
+	l := &Lab{opts: o, started: job.Started, told: make(chan struct{}), done: make(chan struct{})}
 	if l.scratch, err = newScratch(o); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBoot, err)
 	}
@@ -194,12 +206,16 @@ type job struct {
 	Started time.Time
 }
 
-// status is what the box tells at the end, as JSON on a pipe.
+// status is what the box tells, as JSON on a pipe: any number of notes, and then how the lab went.
 type status struct {
+	Note string // the others are empty then
+
 	ExitCode int
 	Boot     time.Duration
 	Error    string // the lab failed
+	Clock    bool   // it failed by its clock
 	Started  bool   // the command was started
+	Woken    int    // see Result
 }
 
 // start starts the box: this program again, as the init of fresh namespaces. Ending it ends everything in them, and the kernel
@@ -221,6 +237,7 @@ func (l *Lab) start(j job) error {
 	}
 	defer statusW.Close()
 	l.control, l.status = configW, statusR
+	go l.listen()
 
 	stdin, closeStdin, err := inputFile(l.opts.Stdin)
 	if err != nil {
@@ -284,13 +301,32 @@ func (l *Lab) start(j job) error {
 	return err
 }
 
+// listen takes what the box tells. What the box started holds the pipe open too, and ends with it.
+func (l *Lab) listen() {
+	defer close(l.told)
+	for words := json.NewDecoder(l.status); ; {
+		var s status
+		if err := words.Decode(&s); err != nil {
+			l.saidErr = err
+			return
+		}
+		if s.Note == "" {
+			l.said = s
+			return
+		}
+		if l.opts.Notes != nil {
+			l.opts.Notes(s.Note)
+		}
+	}
+}
+
 func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 	defer close(l.done)
 	defer l.status.Close()
 	defer l.control.Close()
-	var s status
-	decodeErr := json.NewDecoder(l.status).Decode(&s)
-	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot, Removed: "its machine and its disk"}
+	<-l.told
+	s, decodeErr := l.said, l.saidErr
+	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot, Woken: s.Woken, Removed: "its machine and its disk"}
 	removeErr := l.scratch.remove()
 	if path := l.scratch.path(); path != "" && removeErr == nil {
 		l.result.Removed = "its processes, its namespaces and its folder " + path
@@ -305,6 +341,8 @@ func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 		l.err = errors.New("the lab was ended before its command")
 	case decodeErr != nil:
 		l.err = fmt.Errorf("the lab died (%s) without saying why", state)
+	case s.Clock:
+		l.err = fmt.Errorf("%w%s", ErrClock, strings.TrimPrefix(s.Error, ErrClock.Error()))
 	case s.Error != "" && !s.Started:
 		l.err = fmt.Errorf("%w: %s", ErrBoot, s.Error)
 	case s.Error != "":

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"dagger/parity/internal/catalogue"
@@ -83,6 +84,27 @@ func (c *Collector) Cases(reason string) []report.Case {
 	return cases
 }
 
+// Left returns the selected cases that the lab did not finish and whose verdict is not known yet.
+// What failed before the lab did is a fail, unless all says that the lab was wrong from its start.
+func (c *Collector) Left(all bool) (left []catalogue.Case) {
+	for _, plan := range c.selected {
+		begun := c.begun[plan.ID()]
+		failed := begun != nil && slices.ContainsFunc(begun.checks, func(k report.Check) bool { return k.Verdict == report.Fail })
+		done := slices.ContainsFunc(c.done, func(r report.Case) bool { return r.ID == plan.ID() })
+		if !done && (all || !failed) {
+			left = append(left, plan)
+		}
+	}
+	return left
+}
+
+const cut = "the step ended during this check: "
+
+// Cut tells whether a check was under way when its lab's step ended.
+func Cut(c report.Check) bool {
+	return c.Verdict == report.Inconclusive && strings.HasPrefix(c.Seen, cut)
+}
+
 // unfinished is the result of a case whose end was not seen. It is never a pass: it has a problem.
 func (c *Collector) unfinished(plan catalogue.Case, reason string) report.Case {
 	result := report.Case{ID: plan.ID(), RunID: c.runID}
@@ -104,7 +126,7 @@ func (c *Collector) unfinished(plan catalogue.Case, reason string) report.Case {
 		} else if b.begun != nil && same(*b.begun) {
 			check.Verdict = report.Inconclusive
 			check.Expected = planned.Sentence
-			check.Seen = "the step ended during this check: " + reason
+			check.Seen = cut + reason
 			check.Next = "find out why the step ended, then run the case again"
 		}
 		result.Checks = append(result.Checks, check)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,40 @@ func TestTheCheckInFlightSaysWhy(t *testing.T) {
 	got := collect(event(report.CheckStarted, check("created", "two", "")))[denyID].Checks[1]
 	if got.Expected != "Two holds." || !strings.Contains(got.Seen, "boom") || got.Next == "" {
 		t.Errorf("the check in flight says %+v", got)
+	}
+}
+
+// What a failed lab left runs again: neither what was done, nor what had failed before, unless the
+// lab was wrong from its start.
+func TestWhatAFailedLabLeft(t *testing.T) {
+	began := event(report.CaseStarted, nil)
+	failed := event(report.CheckDone, check("created", "one", report.Fail))
+	finished := done(report.Case{ID: publicID, RunID: "r1", Verdict: report.Pass})
+	for name, test := range map[string]struct {
+		events    []report.Event
+		left, all []string
+	}{
+		"nothing began":       {nil, []string{publicID, denyID}, []string{publicID, denyID}},
+		"one is done":         {[]report.Event{finished, began}, []string{denyID}, []string{denyID}},
+		"one had failed":      {[]report.Event{finished, began, failed}, nil, []string{denyID}},
+		"one was not reached": {[]report.Event{began, failed}, []string{publicID}, []string{publicID, denyID}},
+	} {
+		c := NewCollector(selected(), "r1")
+		for _, e := range test.events {
+			c.Event(e)
+		}
+		for _, all := range []bool{false, true} {
+			want, got := test.left, []string(nil)
+			if all {
+				want = test.all
+			}
+			for _, plan := range c.Left(all) {
+				got = append(got, plan.ID())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %t: %q, want %q", name, all, got, want)
+			}
+		}
 	}
 }
 

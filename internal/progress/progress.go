@@ -41,18 +41,22 @@ type Progress struct {
 type lab struct {
 	name, id, check string
 	noted           []string // the case's notes so far: a problem is told as it comes, and is in the case's result again
+
+	heard time.Time // the first tick after its last event; zero if there was none yet
+	told  time.Time // when that was, or its silence was last shown
 }
+
+// lull is how long a lab tells nothing until it is said what it is doing.
+const lull = 5 * time.Minute
 
 // New renders to w. Elapsed times count from start. Close must be called.
 func New(w io.Writer, terminal bool, start time.Time) *Progress {
 	p := newProgress(w, terminal, start, time.Now)
-	if terminal {
-		ticker := time.NewTicker(time.Second)
-		p.ticking.Go(func() {
-			defer ticker.Stop()
-			p.follow(ticker.C)
-		})
-	}
+	ticker := time.NewTicker(time.Second)
+	p.ticking.Go(func() {
+		defer ticker.Stop()
+		p.follow(ticker.C)
+	})
 	return p
 }
 
@@ -60,13 +64,13 @@ func newProgress(w io.Writer, terminal bool, start time.Time, now func() time.Ti
 	return &Progress{w: w, terminal: terminal, start: start, now: now, quit: make(chan struct{})}
 }
 
-// follow rewrites the progress line at each tick until Close.
+// follow rewrites the progress line, and says which labs are silent, at each tick until Close.
 func (p *Progress) follow(ticks <-chan time.Time) {
 	for {
 		select {
 		case <-ticks:
 			p.mu.Lock()
-			p.print("")
+			p.print(p.silent())
 			p.mu.Unlock()
 		case <-p.quit:
 			return
@@ -84,6 +88,7 @@ func (p *Progress) Event(name string, e report.Event) {
 		i = len(p.labs) - 1
 	}
 	l := &p.labs[i]
+	l.heard = time.Time{}
 	text := ""
 	switch e.Kind {
 	case report.Started:
@@ -122,6 +127,26 @@ func (p *Progress) Event(name string, e report.Event) {
 		l.noted = append(l.noted, e.Text)
 	}
 	p.print(text)
+}
+
+// silent is a line for each lab that has been silent in the middle of a case for another lull. The
+// caller holds mu.
+func (p *Progress) silent() (text string) {
+	for i := range p.labs {
+		l := &p.labs[i]
+		if l.id == "" {
+			continue
+		}
+		now := p.now()
+		if l.heard.IsZero() {
+			l.heard, l.told = now, now
+		}
+		if now.Sub(l.told) >= lull {
+			l.told = now
+			text += p.line(l.id, l.check, "still under way; nothing new for "+now.Sub(l.heard).Truncate(time.Minute).String())
+		}
+	}
+	return text
 }
 
 // Note prints a line of the run itself.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +147,40 @@ func TestTheProgressLineIsRewrittenAtEachTick(t *testing.T) {
 	p.Close() // waits until the last tick was followed
 	if got, want := b.String(), "[     1s] \r\x1b[K[     2s] \r\x1b[K[     3s] \r\x1b[K"; got != want {
 		t.Errorf("three ticks write %q, want %q", got, want)
+	}
+}
+
+// What a lab waits for is said, again and again, once it has told nothing for long.
+func TestASilentLabIsNamedWithWhatItWaitsFor(t *testing.T) {
+	var b bytes.Buffer
+	now := start
+	p := newProgress(&b, false, start, func() time.Time { return now })
+	p.Event("1", report.Event{Kind: report.CaseStarted, Case: denyID})
+	p.Event("1", report.Event{Kind: report.CheckStarted, Case: denyID, Check: check("created", "deny", "")})
+	p.Event("2", report.Event{Kind: report.CaseStarted, Case: publicID})
+	ticks := make(chan time.Time)
+	p.ticking.Go(func() { p.follow(ticks) })
+	for range 12 {
+		p.mu.Lock()
+		now = now.Add(time.Minute)
+		p.mu.Unlock()
+		p.Event("2", report.Event{Kind: report.CheckStarted, Case: publicID, Check: check("created", "policy", "")})
+		ticks <- now
+		ticks <- now // once this is taken, the one before was followed
+	}
+	p.Close()
+	var said []string
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, "nothing new") {
+			said = append(said, line)
+		}
+	}
+	want := []string{
+		"[ 360.0s] egress/builtin/deny  created deny  still under way; nothing new for 5m0s\n",
+		"[ 660.0s] egress/builtin/deny  created deny  still under way; nothing new for 10m0s\n",
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("it says %q, want %q", said, want)
 	}
 }
 

@@ -124,6 +124,14 @@ type Lab struct {
 	// BareCreate is how long MicroSandbox itself took to create a bare sandbox there, before the
 	// cases; 0 where it was not measured.
 	BareCreate time.Duration `json:"bareCreateNanoseconds,omitempty"`
+
+	// Failed is why the lab failed; empty if it did not. What it had not finished ran once more, in a
+	// new lab.
+	Failed string `json:"failed,omitempty"`
+	// Woken is how often the emulated machine stood still until a message woke it.
+	Woken int `json:"woken,omitempty"`
+	// Notes are what was noticed about the emulated machine while it ran.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Case is one case that ran.

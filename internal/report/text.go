@@ -43,6 +43,15 @@ func headLines(r Report) []headLine {
 	if h.Patience != 0 {
 		lines = append(lines, headLine{"patience", fmt.Sprintf("%g: what the deadlines of the cases were multiplied by", h.Patience)})
 	}
+	for _, lab := range r.Labs {
+		if lab.Failed != "" {
+			failed, _, _ := strings.Cut(lab.Failed, "\n")
+			lines = append(lines, headLine{"lab", strings.TrimSpace(lab.Name+" failed: ") + " " + failed})
+		}
+		if lab.Woken > 0 {
+			lines = append(lines, headLine{"lab", strings.TrimSpace(fmt.Sprintf("%s stood still %s, until a message woke it", lab.Name, Count(lab.Woken, "time")))})
+		}
+	}
 	for i := range lines {
 		lines[i].text = strings.Join(strings.Fields(Clean(lines[i].text)), " ")
 	}

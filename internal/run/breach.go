@@ -81,6 +81,18 @@ func (b *breaches) contracts() (ids []string) {
 	return ids
 }
 
+// broken returns what became of those of the contract's cases that have ended and did not pass.
+func (b *breaches) broken() (results []report.Case) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.all {
+		if result, ok := b.results[c.ID()]; ok && result.Verdict != report.Pass {
+			results = append(results, result)
+		}
+	}
+	return results
+}
+
 // done takes the result of a case. A lab is ended when no case that it has left can be run; as long
 // as there is one, its step goes on, and leaves out those that it knows cannot be.
 func (b *breaches) done(result report.Case) {

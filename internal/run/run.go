@@ -8,13 +8,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -64,13 +62,12 @@ func Run(ctx context.Context, o Options, p *progress.Progress, again <-chan stru
 	b := newBreaches(ctx, labs)
 	defer b.close()
 
-	work := pool.NewWithResults[outcome]()
+	work := pool.NewWithResults[[]outcome]()
 	for i, mine := range labs {
-		work.Go(func() outcome {
-			return runLab(b.labs[i], b, again, o, r.Head.RunID, labName(i, len(labs)), mine, p)
-		})
+		l := labRun{Options: o, id: r.Head.RunID, name: labName(i, len(labs)), life: b.labs[i], breaches: b, again: again, progress: p}
+		work.Go(func() []outcome { return l.run(mine) })
 	}
-	for _, out := range work.Wait() {
+	for _, out := range slices.Concat(work.Wait()...) {
 		r.Cases = append(r.Cases, out.cases...)
 		r.Labs = append(r.Labs, out.lab)
 		if out.problem != "" {
@@ -117,115 +114,10 @@ func apart(cases []catalogue.Case) (run, comparisons []catalogue.Case) {
 	return run, comparisons
 }
 
-// outcome is what came of one lab.
-type outcome struct {
-	cases   []report.Case
-	lab     report.Lab
-	head    *report.Head // nil when its step said nothing
-	problem string
-	ended   bool // by a breach of the contract
-	visits  bool // its microVMs are on another machine
-
-	transcripts map[string][]report.Command // by the case's id
-}
-
-// runLab runs a step with some of the cases in a lab of its own.
-func runLab(life *labLife, b *breaches, again <-chan struct{}, o Options, runID, name string, mine []catalogue.Case, p *progress.Progress) outcome {
-	ctx := life.ctx
-	collector := progress.NewCollector(mine, runID)
-	out := outcome{lab: report.Lab{Name: name}, visits: o.visits(mine[0])}
-	for _, c := range mine {
-		out.lab.Cases = append(out.lab.Cases, c.ID())
-	}
-	argv, err := o.Tools.step(o.Folder, runID, o.Patience, out.lab.Cases, b.contracts())
-	if err != nil {
-		out.problem = fmt.Sprintf("the lab's setup could not be written: %v", err)
-		out.cases = collector.Cases(out.problem)
-		return out
-	}
-	started := time.Now()
-	stdout, events := io.Pipe()
-	var words lastLines
-	var following sync.WaitGroup
-	following.Go(func() {
-		err := progress.Decode(stdout, func(e report.Event) {
-			collector.Event(e)
-			p.Event(name, e)
-			if o.Watch != nil {
-				o.Watch(e)
-			}
-			if e.Kind == report.CaseDone && e.Result != nil {
-				b.done(*e.Result)
-			}
-		}, func(line string) { fmt.Fprintln(&words, line) })
-		stdout.CloseWithError(err)
-	})
-	lo := o.Lab
-	lo.KVM, lo.Argv, lo.Env, lo.Dir = o.KVM.KVM, argv, append(os.Environ(), fault.Env+"="+string(o.Fault)), "/"
-	lo.Stdout, lo.Stderr = events, &words
-	if out.visits { // it needs no KVM here, and a way to the remote machine
-		lo.KVM, lo.UserNet = lab.Native, true
-	}
-	lo.Grace = Grace
-	res, err := start(ctx, again, lo)
-	events.Close()
-	following.Wait()
-
-	out.lab.Boot, out.lab.Total, out.lab.BareCreate = res.Boot, time.Since(started), collector.BareCreate()
-	out.head = collector.Head()
-	reason := ""
-	switch {
-	case ctx.Err() != nil:
-		reason = fmt.Sprintf("the run was ended: %v", context.Cause(ctx))
-	case err != nil:
-		reason = err.Error()
-	case res.ExitCode != 0:
-		reason = strings.TrimSpace(fmt.Sprintf("the step exited with code %d: %s", res.ExitCode, words.String()))
-	}
-	if ctx.Err() != nil && res.Removed != "" {
-		how := "its cases cleaned up after themselves"
-		if err != nil {
-			how = "its cases' own clean-up was cut short"
-		}
-		p.Note("%s: %s; removed %s", strings.TrimSpace("lab "+name), how, res.Removed)
-	}
-	out.problem = reason
-	broke, ended := errors.AsType[breachError](context.Cause(ctx))
-	if ended {
-		// The case that broke says what is wrong: the run itself is sound, and ended the others as it has to.
-		reason, out.problem, out.ended = "it was ended: "+broke.Error(), "", true
-	}
-	if reason == "" {
-		reason = "the step ended without a word about it"
-	}
-	out.transcripts = collector.Transcripts()
-	if out.cases = collector.Cases(reason); out.ended {
-		out.cases = b.explain(life, out.cases, broke)
-	}
-	return out
-}
-
-func start(ctx context.Context, again <-chan struct{}, o lab.Options) (lab.Result, error) {
-	l, err := lab.Start(ctx, o)
-	if err != nil {
-		return lab.Result{}, err
-	}
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-again:
-			l.Signal(syscall.SIGTERM) // the second one that it gets
-		case <-done:
-		}
-	}()
-	return l.Wait()
-}
-
 // mergeHead puts what a lab said of itself into the report's head. Labs that differ are a problem: the head could be true of only one.
 func mergeHead(head *report.Head, out outcome) []string {
 	switch {
-	case out.head == nil && (out.problem != "" || out.ended): // which says why
+	case out.head == nil && (out.problem != "" || out.ended || out.lab.Failed != ""): // which says why
 		return nil
 	case out.head == nil:
 		return []string{"a lab's step did not say where it ran: nothing is known of its KVM and kernel"}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/progress"
 	"dagger/parity/internal/report"
@@ -46,6 +48,9 @@ func line(t *testing.T, e report.Event) string {
 // id.
 const readSetup = "#!/bin/sh\nID=$(sed -n 's/.*\"RunID\": \"\\(.*\\)\".*/\\1/p' \"$3\")\n"
 
+// scriptHead begins such a script that asks `has` whether the setup has a case.
+const scriptHead = readSetup + "has() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=$(sed '/\"Contracts\"/,/\\]/d' \"$3\")\n"
+
 // done is the shell line that prints a finished case.
 func done(t *testing.T, c catalogue.Case, verdicts ...report.Verdict) string {
 	t.Helper()
@@ -73,8 +78,7 @@ func runScript(t *testing.T, ctx context.Context, script string, selected ...cat
 func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, script string, selected ...catalogue.Case) report.Report {
 	t.Helper()
 	step := filepath.Join(t.TempDir(), "step")
-	head := readSetup + "has() { case \"$ALL\" in *\"$1\"*) return 0;; esac; return 1; }\nALL=$(sed '/\"Contracts\"/,/\\]/d' \"$3\")\n"
-	if err := os.WriteFile(step, []byte(head+script), 0o755); err != nil {
+	if err := os.WriteFile(step, []byte(scriptHead+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return runTools(t, ctx, again, Tools{Self: step}, selected...)
@@ -311,6 +315,61 @@ func appears(t *testing.T, path string) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// What an emulated lab left when it failed runs once more in a new one, and the report names both. If
+// that one fails too, the cases are inconclusive, and the labs are named. Only what ran in a lab whose
+// clock was wrong may change its verdict.
+func TestAFailedLabIsReplacedOnce(t *testing.T) {
+	cache, err := lab.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := "has contract/ && { " + strings.TrimSpace(done(t, contractCase, report.Pass, report.Pass)) + "; }\n"
+	head := line(t, report.Event{Kind: report.Started, Head: &report.Head{KVM: "emulated", Kernel: "k"}})
+	failing := line(t, report.Event{Kind: report.CheckDone, Case: egressCase.ID(), Check: &report.Check{Name: "a", Verdict: report.Fail}})
+	slow := started(t, egressCase, "a") + "sleep 8\n" + done(t, egressCase, report.Pass, report.Pass)
+	for _, test := range []struct {
+		name   string
+		fault  fault.Fault
+		script string
+		code   int
+		labs   string // what each was given
+		says   string
+	}{
+		{"once", fault.LabDiesOnce, head + first + slow, 0, "contract/builtin/cli egress/builtin/deny, egress/builtin/deny", ""},
+		{"again", fault.LabDies, head + first + slow, 3, "contract/builtin/cli egress/builtin/deny, egress/builtin/deny", "two labs failed one after the other"},
+		{"after a fail", fault.LabDies, head + first + started(t, egressCase, "a") + failing + "sleep 60\n", 1, "contract/builtin/cli egress/builtin/deny", "went away"},
+		{"a fail by a wrong clock", fault.LabClockSlow, head + first + started(t, egressCase, "a") + failing + "sleep 60\n", 3, "contract/builtin/cli egress/builtin/deny, egress/builtin/deny", "clock is wrong"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "step")
+			if err := os.WriteFile(file, []byte(scriptHead+test.script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var said bytes.Buffer
+			p := progress.New(&said, false, time.Now())
+			r, err := Run(t.Context(), Options{
+				Version: "test", Cases: []catalogue.Case{contractCase, egressCase}, KVM: lab.Decision{KVM: lab.Emulated, Reason: "a test"},
+				Tools: Tools{Self: file}, Lab: lab.Options{Cache: cache}, Labs: 1, Report: t.TempDir(), Folder: t.TempDir(), Fault: test.fault,
+			}, p, nil)
+			p.Close()
+			if err != nil || r.ExitCode != test.code {
+				t.Fatalf("%d, %v: %s; %q\n%s", r.ExitCode, err, r.Sentence(), r.Problems, said.String())
+			}
+			var labs []string
+			for _, l := range r.Labs {
+				labs = append(labs, strings.Join(l.Cases, " "))
+			}
+			if strings.Join(labs, ", ") != test.labs || r.Labs[0].Failed == "" || len(labs) > 1 != strings.Contains(said.String(), "a new one takes its place") {
+				t.Errorf("labs %q: %+v\n%s", labs, r.Labs, said.String())
+			}
+			if why := strings.Join(append(slices.Clone(r.Problems), r.Cases[len(r.Cases)-1].Problems...), "\n"); !strings.Contains(why, test.says) || test.says == "" && why != "" {
+				t.Errorf("the report says %q", why)
+			}
+		})
 	}
 }
 

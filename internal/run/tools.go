@@ -301,10 +301,10 @@ func AdapterPatience(file string) float64 {
 	return 1
 }
 
-// step gives the command of a step that runs the cases, in a run that has the contract's cases
-// contracts. It writes the step's setup to a file in folder, which exists.
-func (t Tools) step(folder, runID string, patience float64, cases, contracts []string) (argv []string, err error) {
-	setup := step.Setup{RunID: runID, Cases: cases, Contracts: contracts, Tools: t.Cases}
+// step returns the command of a step. It completes the step's setup and writes it to a file in
+// folder, which exists.
+func (t Tools) step(folder string, patience float64, setup step.Setup) (argv []string, err error) {
+	setup.Tools = t.Cases
 	setup.Patience = t.patient(patience)
 	file, err := os.CreateTemp(folder, "setup-*.json")
 	if err != nil {

@@ -137,6 +137,11 @@ func unsound(f fault.Fault, trips ...Trip) Row {
 	return Row{Fault: f, Cases: []string{public, deny}, Patience: 1, Trips: append([]Trip{{Verdict: report.Inconclusive}}, trips...)}
 }
 
+// unsoundLab is a row in which each lab fails, and with it the case.
+func unsoundLab(f fault.Fault) Row {
+	return Row{Fault: f, Cases: []string{cli}, Patience: 1, Trips: []Trip{{Verdict: report.Inconclusive}, problem(cli)}}
+}
+
 // Plan is every row: each fault of the catalogue at least once, with both providers.
 func Plan() []Row {
 	var all []Row
@@ -381,6 +386,12 @@ func rows() []Row {
 		alone(unsound(fault.CaseTwice)),
 		alone(unsound(fault.CaseOfOldRun)),
 		alone(unsound(fault.CheckSkipped)),
+		alone(allowed(fault.LabFreezes, cli)),
+		alone(allowed(fault.LabDiesOnce, cli)),
+		alone(unsoundLab(fault.LabHangs)),
+		alone(unsoundLab(fault.LabDies)),
+		alone(unsoundLab(fault.LabClockFast)),
+		alone(unsoundLab(fault.LabClockSlow)),
 		alone(breaks(fault.StepDies, unclear(public, created, "workspace/up"), problem(public), problem(deny))),
 	}
 }

@@ -29,6 +29,10 @@ type Options struct {
 
 	// Rewrite gives what runs in place of a command; nil leaves commands as they are. It may be called from many goroutines.
 	Rewrite func(command string) string
+
+	// Global answers a request of the connection's own, which belongs to no session. The answer is the
+	// payload of the reply; false refuses the request. nil refuses every request.
+	Global func(name string) (answer []byte, ok bool)
 }
 
 // Serve serves one SSH connection over rwc and closes it. It returns nil once the client has hung up, the context's error when
@@ -70,7 +74,7 @@ func Serve(ctx context.Context, rwc io.ReadWriteCloser, o Options) error {
 		}
 		return fmt.Errorf("SSH handshake with the client: %w", err)
 	}
-	go ssh.DiscardRequests(requests)
+	go answer(requests, o.Global)
 	var sessions sync.WaitGroup
 	for c := range channels {
 		if c.ChannelType() != "session" {
@@ -81,6 +85,20 @@ func Serve(ctx context.Context, rwc io.ReadWriteCloser, o Options) error {
 	}
 	sessions.Wait()
 	return ctx.Err()
+}
+
+// answer answers the connection's own requests.
+func answer(requests <-chan *ssh.Request, global func(string) ([]byte, bool)) {
+	for r := range requests {
+		var payload []byte
+		ok := false
+		if global != nil {
+			payload, ok = global(r.Type)
+		}
+		if r.WantReply {
+			_ = r.Reply(ok, payload) // nobody waits for it any more where this fails
+		}
+	}
 }
 
 // session answers the requests of one session channel until the client or the command ends it. It never blocks on the command:

@@ -373,6 +373,27 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A request of the connection's own is answered as the options say; without them it is refused.
+func TestGlobalRequests(t *testing.T) {
+	answers := func(name string) ([]byte, bool) { return []byte("to " + name), name == "known" }
+	for _, test := range []struct {
+		name    string
+		options sshserver.Options
+		ok      bool
+		payload string
+	}{
+		{"known", sshserver.Options{Global: answers}, true, "to known"},
+		{"unknown", sshserver.Options{Global: answers}, false, ""},
+		{"known", sshserver.Options{}, false, ""},
+	} {
+		client, _ := dial(t, t.Context(), test.options)
+		ok, payload, err := client.SendRequest(test.name, true, nil)
+		if err != nil || ok != test.ok || ok && string(payload) != test.payload {
+			t.Errorf("%s: %t, %q, %v", test.name, ok, payload, err)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client, served := dial(t, ctx, sshserver.Options{})

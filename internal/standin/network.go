@@ -59,6 +59,9 @@ func prefixes(list ...string) (all []netip.Prefix) {
 	return all
 }
 
+// Modules are the kernel modules that the rules of guests' networks need.
+var Modules = []string{"nf_tables", "nft_chain_nat", "nft_redir", "nft_reject_inet", "nft_reject_ipv4", "nft_reject_ipv6"}
+
 // makeNetwork configures the network namespace of a guest, the calling process's, and gives the socket to which its connections are
 // redirected, and one that sees its packets if they are to leak.
 //

@@ -46,6 +46,9 @@ type Setup struct {
 
 	// Contracts are the ids of all cases of the contract that the run has, in whichever lab.
 	Contracts []string
+
+	// Broken are those of the contract's cases that have ended and did not pass, in another lab.
+	Broken []report.Case
 	cases.Tools
 }
 
@@ -93,6 +96,9 @@ func Run(ctx context.Context, o Setup, w io.Writer) error {
 		plans = catalogue.Visiting(plans)
 	}
 	if o.StandIn {
+		if err := lab.LoadModules(standin.Modules...); err != nil {
+			return err
+		}
 		if o.MSB, err = standin.Install(filepath.Join(scratch, "standin")); err != nil {
 			return fmt.Errorf("install the stand-in for msb: %w", err)
 		}
@@ -109,6 +115,9 @@ func Run(ctx context.Context, o Setup, w io.Writer) error {
 		env.Unit = measure(ctx, env)
 	}
 	broken := map[string]report.Case{} // what became of the contract's cases that did not pass
+	for _, result := range o.Broken {
+		broken[result.ID] = result
+	}
 	for i, plan := range plans {
 		if fault.On(fault.CaseSkipped) && i == len(plans)-1 {
 			break

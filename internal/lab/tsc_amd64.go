@@ -1,0 +1,4 @@
+package lab
+
+// readTSC reads the processor's time stamp counter.
+func readTSC() uint64
