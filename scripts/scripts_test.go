@@ -320,3 +320,21 @@ func TestSetupGoesOnWithoutDocker(t *testing.T) {
 		}
 	}
 }
+
+func TestSoakRefusesBadArguments(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "0 arguments"},
+		{[]string{"0"}, "no lab was asked for"},
+		{[]string{"many"}, `"many"`},
+		{[]string{"3", "-1"}, `"-1"`},
+		{[]string{"1", "2", "3"}, "3 arguments"},
+	} {
+		code, said := newMachine(t).run(t, "soak", test.args...)
+		if code != 2 || !strings.Contains(said, test.want) || !strings.Contains(said, "scripts/soak N [BUSY]") {
+			t.Errorf("%q: %d, %q", test.args, code, said)
+		}
+	}
+}

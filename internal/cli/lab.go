@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -11,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dagger/parity/internal/fault"
 	"dagger/parity/internal/lab"
 	"dagger/parity/internal/msb"
+	"dagger/parity/internal/report"
 )
 
 func labCommand() *cobra.Command {
 	var o lab.Options
-	var kvm, report, net string
+	var kvm, folder, net string
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "lab [flags] -- COMMAND [ARGUMENT...]",
@@ -45,8 +48,8 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 			if o.Cache, err = lab.CacheDir(); err != nil {
 				return err
 			}
-			if report != "" {
-				if o.Report, err = filepath.Abs(report); err != nil {
+			if folder != "" {
+				if o.Report, err = filepath.Abs(folder); err != nil {
 					return err
 				}
 			}
@@ -60,6 +63,8 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 			o.KVM = decision.KVM
 			o.Argv, o.Env = args, os.Environ()
 			o.Stdin, o.Stdout, o.Stderr = os.Stdin, os.Stdout, os.Stderr
+			o.Fault = fault.Asked()
+			o.Notes = func(text string) { fmt.Fprintln(os.Stderr, "parity:", text) }
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			l, err := lab.Start(ctx, o)
@@ -75,6 +80,9 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 				}
 			}()
 			res, err := l.Wait()
+			if res.Woken > 0 {
+				o.Notes(fmt.Sprintf("the emulated machine stood still %s, until a message woke it", report.Count(res.Woken, "time")))
+			}
 			if err != nil {
 				return err
 			}
@@ -87,7 +95,7 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 	f.IntVar(&o.MemoryMiB, "memory", 0, "memory of the emulated machine in MiB (default 4096)")
 	f.IntVar(&o.DiskGiB, "disk", 0, "size of the scratch disk of the emulated machine in GiB; it is sparse (default 16)")
 	f.StringVar(&net, "net", "none", "none, or user: QEMU's user-mode network (emulated), this machine's network (native)")
-	f.StringVar(&report, "report", "", "folder that the command writes, copied out of the emulated machine")
+	f.StringVar(&folder, "report", "", "folder that the command writes, copied out of the emulated machine")
 	f.DurationVar(&timeout, "timeout", time.Hour, "deadline for the whole")
 	f.DurationVar(&o.BootDeadline, "boot-timeout", 0, "deadline for the lab to start the command (default 3m)")
 	f.SetInterspersed(false)
