@@ -70,6 +70,7 @@ const (
 	ListOmitsUID            Fault = "list-omits-uid"
 	ListFails               Fault = "list-fails"
 	ListHangs               Fault = "list-hangs"
+	ListOtherUID            Fault = "list-other-uid"
 	StatusMissingSucceeds   Fault = "status-missing-succeeds"
 	StatusSaysStopped       Fault = "status-says-stopped"
 	UpFailsSilently         Fault = "up-fails-silently"
@@ -79,13 +80,17 @@ const (
 	StartIgnored            Fault = "start-ignored"
 	StartMakesAnew          Fault = "start-makes-anew"
 	StopIgnored             Fault = "stop-ignored"
+	StopOnlySaid            Fault = "stop-only-said"
 	RecreateIgnored         Fault = "recreate-ignored"
 	DeleteIgnored           Fault = "delete-ignored"
+	DeleteLeavesMachine     Fault = "delete-leaves-machine"
 	DeleteAgainFails        Fault = "delete-again-fails"
 	HomesShared             Fault = "homes-shared"
+	HomesEntered            Fault = "homes-entered"
 	SSHExitCodeLost         Fault = "ssh-exit-code-lost"
 	SSHOutputsMixed         Fault = "ssh-outputs-mixed"
 	SSHStdioNoise           Fault = "ssh-stdio-noise"
+	SSHDeadAfterStop        Fault = "ssh-dead-after-stop"
 	SSHToDeniedFails        Fault = "ssh-to-denied-fails"
 	SSHElsewhere            Fault = "ssh-elsewhere"
 	DenyRefused             Fault = "deny-refused"
@@ -266,6 +271,7 @@ func Catalogue() []Entry {
 		{ListOmitsUID, Reference, "The list of workspaces has no uids."},
 		{ListFails, Reference, "The list of workspaces exits with code 1 once there is one."},
 		{ListHangs, Reference, "The list of workspaces never ends once there is one."},
+		{ListOtherUID, Reference, "The list shows another uid than the one that the machine is named after."},
 		{StatusMissingSucceeds, Reference, "The status of a workspace that does not exist comes with exit code 0."},
 		{StatusSaysStopped, Reference, "The status of every running workspace is Stopped."},
 		{UpFailsSilently, Reference, "An up that fails prints no JSON that says why."},
@@ -275,13 +281,17 @@ func Catalogue() []Entry {
 		{StartIgnored, Reference, "An up of a stopped workspace says success and does not start it."},
 		{StartMakesAnew, Reference, "An up of a stopped workspace removes its machine and makes it anew."},
 		{StopIgnored, Reference, "A stop says success and stops nothing."},
+		{StopOnlySaid, Reference, "A stop does nothing, and the status says Stopped until the next up."},
 		{RecreateIgnored, Reference, "An up --recreate says success and does nothing."},
 		{DeleteIgnored, Reference, "A delete says success and deletes nothing."},
+		{DeleteLeavesMachine, Reference, "A delete forgets the workspace and leaves its machine."},
 		{DeleteAgainFails, Reference, "A delete --ignore-not-found of a workspace that does not exist fails."},
 		{HomesShared, Reference, "The workspaces of one home are seen in every other."},
+		{HomesEntered, Reference, "The ssh of another home enters the workspace, which it does not list."},
 		{SSHExitCodeLost, Reference, "A command that fails in a workspace makes ssh --command exit with code 0."},
 		{SSHOutputsMixed, Reference, "What a command writes to standard error comes out of ssh --command's standard output."},
 		{SSHStdioNoise, Reference, "A greeting comes before the SSH banner of ssh --stdio."},
+		{SSHDeadAfterStop, Reference, "A workspace that was stopped once cannot be entered any more."},
 		{SSHToDeniedFails, Reference, "SSH enters no workspace whose egress is denied."},
 		{SSHElsewhere, Reference, "SSH enters another workspace, made alike, and not the one that was named."},
 		{DenyRefused, Reference, "An up with the option that denies egress fails."},

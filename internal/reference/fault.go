@@ -46,7 +46,8 @@ func misbehave(ctx context.Context, c *cobra.Command, args []string, run runFunc
 	case "workspace ssh":
 		return misbehavingSSH(ctx, c, args, run)
 	case "workspace stop":
-		if fault.On(fault.StopIgnored) {
+		mark(stoppedOnce, args[0])
+		if fault.On(fault.StopIgnored) || fault.On(fault.StopOnlySaid) {
 			return nil
 		}
 	case "workspace status":
@@ -66,6 +67,13 @@ func misbehavingUp(ctx context.Context, c *cobra.Command, args []string, run run
 	recreate, _ := c.Flags().GetBool("recreate")
 	own := c.Flags().Lookup("provider-option").Value.(pflag.SliceValue)
 	denied := slices.Contains(own.GetSlice(), blocked+"=true")
+	if fault.On(fault.StopOnlySaid) {
+		id, _ := c.Flags().GetString("id")
+		_ = os.Remove(marked(stoppedOnce, id))
+	}
+	if fault.On(fault.HomesEntered) {
+		_ = os.WriteFile(marked(firstHome, ""), []byte(os.Getenv("DEVSY_HOME")), 0o644)
+	}
 	switch {
 	case fault.On(fault.UpDoesNothing), fault.On(fault.RecreateIgnored) && recreate, fault.On(fault.StartIgnored) && !recreate && isKnown(c):
 		return say(upSuccess)
@@ -116,6 +124,11 @@ func misbehavingSSH(ctx context.Context, c *cobra.Command, args []string, run ru
 		return errors.New("the workspace cannot be entered (PARITY_FAULT)")
 	case fault.On(fault.SSHOutputsMixed) && !stdio:
 		c.SetErr(c.OutOrStdout())
+	case fault.On(fault.SSHDeadAfterStop) && isMarked(stoppedOnce, args[0]):
+		return errors.New("the workspace cannot be entered (PARITY_FAULT)")
+	case fault.On(fault.HomesEntered):
+		home, _ := os.ReadFile(marked(firstHome, ""))
+		_ = os.Setenv("DEVSY_HOME", string(home))
 	case fault.On(fault.SSHElsewhere) && isShadowed(args):
 		args = []string{shadow(args[0])}
 	}
@@ -136,7 +149,7 @@ func misbehavingStatus(ctx context.Context, c *cobra.Command, args []string, run
 		return err
 	}
 	out, err := captured(ctx, c, args, run)
-	if fault.On(fault.StatusSaysStopped) {
+	if fault.On(fault.StatusSaysStopped) || fault.On(fault.StopOnlySaid) && isMarked(stoppedOnce, args[0]) {
 		out = strings.ReplaceAll(out, stateRunning, stateStopped)
 	}
 	fmt.Fprint(c.OutOrStdout(), out)
@@ -151,6 +164,8 @@ func misbehavingList(ctx context.Context, c *cobra.Command, args []string, run r
 		out = "some workspaces\n"
 	case fault.On(fault.ListOmitsUID):
 		out = strings.ReplaceAll(out, `"uid"`, `"uuid"`)
+	case fault.On(fault.ListOtherUID):
+		out = strings.ReplaceAll(out, `"uid":"`, `"uid":"x`)
 	case fault.On(fault.ListFails) && !empty:
 		return errors.New("the workspaces cannot be listed (PARITY_FAULT)")
 	case (fault.On(fault.ListHangs) || fault.On(fault.ListHangsInASlowLab)) && !empty:
@@ -165,6 +180,13 @@ func misbehavingDelete(ctx context.Context, c *cobra.Command, args []string, run
 	if fault.On(fault.DeleteIgnored) {
 		return nil
 	}
+	if fault.On(fault.DeleteLeavesMachine) {
+		s, err := openState()
+		if err != nil {
+			return err
+		}
+		return os.RemoveAll(s.workspaceDir(args[0]))
+	}
 	if fault.On(fault.DeleteAgainFails) {
 		if _, _, err := opened(args[0]); errors.Is(err, errNoRecord) {
 			return err
@@ -174,6 +196,23 @@ func misbehavingDelete(ctx context.Context, c *cobra.Command, args []string, run
 		runAtDelete(ctx, args[0])
 	}
 	return andShadow(ctx, c, args, run)
+}
+
+// What a fault remembers from one command to the next.
+const (
+	stoppedOnce = "stopped-once-"
+	firstHome   = "first-home"
+)
+
+// marked is the file by which a fault remembers something of a workspace. All homes of a case share
+// MicroSandbox's.
+func marked(what, id string) string { return filepath.Join(os.Getenv("MSB_HOME"), what+id) }
+
+func mark(what, id string) { _ = os.WriteFile(marked(what, id), nil, 0o644) }
+
+func isMarked(what, id string) bool {
+	_, err := os.Stat(marked(what, id))
+	return err == nil
 }
 
 // captured runs a command and gives what it printed to standard output.

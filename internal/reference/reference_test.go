@@ -166,12 +166,15 @@ func (b *bench) run(args ...string) (proc.Result, int) {
 func (b *bench) keepsContract(source string, other subject.Home, store string) {
 	b.Helper()
 	client := msb.Client{Path: b.program, Home: store}
-	created := func(ctx context.Context, name string) (time.Time, error) {
+	machine := func(ctx context.Context, name string) (subject.Machine, error) {
 		box, err := client.Inspect(ctx, name)
-		return box.CreatedAt, err
+		if errors.Is(err, msb.ErrNotFound) {
+			err = subject.ErrNoMachine
+		}
+		return subject.Machine{State: string(box.Status), CreatedAt: box.CreatedAt}, err
 	}
 	checks, cleanup := subject.Contract(subject.ContractOptions{CLI: b.CLI, Other: other, Source: source,
-		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: b.TempDir(), Created: created})
+		ProviderOptions: map[string]string{"MICROSANDBOX_CPUS": "2"}, Image: "image:1", Work: b.TempDir(), Machine: machine})
 	for _, check := range checks {
 		if expected, seen, err := check.Run(bounded(b.T)); err != nil {
 			b.Errorf("%s:\nexpected %s\nseen     %s\nerror    %v", check.Name, expected, seen, err)

@@ -24,11 +24,26 @@ type ContractOptions struct {
 	Image           string            // a reference that the provider can run
 	Work            string            // an existing folder, for the workspaces' own folders
 
-	// Created gives the time at which MicroSandbox says that the machine of a name was created.
-	// That there is no such machine is a *ContractError; any other error means that it could not be
-	// asked. Without it, nothing can be said of a start.
-	Created func(ctx context.Context, name string) (time.Time, error)
+	// Machine returns what MicroSandbox says of the machine of a name. ErrNoMachine means that it has
+	// none; any other error means that it could not be asked. Without it, nothing can be said of
+	// what the CLI claims of its machine.
+	Machine func(ctx context.Context, name string) (Machine, error)
 }
+
+// ErrNoMachine is the error about a machine that MicroSandbox does not have.
+var ErrNoMachine = errors.New("MicroSandbox has no such machine")
+
+// Machine is a workspace's machine, as MicroSandbox itself has it.
+type Machine struct {
+	State     string // in MicroSandbox's words: MachineRunning, MachineStopped or another one
+	CreatedAt time.Time
+}
+
+// The states of a machine, in MicroSandbox's words.
+const (
+	MachineRunning = "Running"
+	MachineStopped = "Stopped"
+)
 
 // ContractCheck is one rule of the contract.
 type ContractCheck struct {
@@ -58,7 +73,9 @@ const (
 	checkUp       = "workspace up: JSON on success"
 	checkRunning  = "workspace status: Running after up"
 	checkListed   = "workspace list: shows the workspace"
+	checkMachine  = "workspace up: MicroSandbox runs its machine"
 	checkStop     = "workspace stop: the state is Stopped"
+	checkStart    = "workspace up: starts a stopped workspace"
 	checkDelete   = "workspace delete: removes it"
 	checkStdio    = "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)"
 )
@@ -81,11 +98,9 @@ type contract struct {
 
 	uid          string // of the workspace, as first listed
 	user         string // whom up reported
-	found        bool   // it was listed
 	tellsMissing bool   // `workspace status` was seen to exit as it must for a workspace that never was
-	stopping     bool   // createdAt was asked for
+	machine      string // the name of its machine, once MicroSandbox was seen to run it
 	createdAt    time.Time
-	createdErr   error // of asking for createdAt
 }
 
 func (c *contract) checks() []ContractCheck {
@@ -101,8 +116,11 @@ func (c *contract) checks() []ContractCheck {
 		{checkRunning,
 			"`workspace status --result-format json` prints id, context, provider and the state Running.", on(checkUp), c.running},
 		{checkListed, "`workspace list` has the workspace with its uid and its provider.", on(checkArray, checkUp), c.listed},
+		{checkMachine, "MicroSandbox runs the machine whose name follows from the workspace's uid.", on(checkListed), c.machineRuns},
 		{"homes are apart: another home does not list it",
 			"With the folders of another home, the workspace is neither listed nor found.", on(checkListed), c.apart},
+		{"homes are apart: another home does not enter it",
+			"With the folders of another home, no command runs in the workspace.", on(checkUp), c.locked},
 		{"workspace ssh: exit code 23 passes through --command",
 			"`workspace ssh --command` exits with the command's own code.", on(checkUp), c.exitCode},
 		{"workspace ssh: stdout and stderr apart",
@@ -110,11 +128,17 @@ func (c *contract) checks() []ContractCheck {
 		{checkStdio,
 			"`workspace ssh --stdio` carries SSH from the first byte, and every byte.", on(checkUp), c.stdio},
 		{checkStop, "After `workspace stop`, `workspace status` says Stopped.", on(checkRunning), c.stop},
-		{"workspace up: starts a stopped workspace",
+		{"workspace stop: MicroSandbox has stopped its machine", "After `workspace stop`, MicroSandbox says that the machine is stopped.",
+			on(checkMachine, checkStop), c.machineStopped},
+		{checkStart,
 			"`workspace up` of a stopped workspace starts it; it keeps its uid and its machine, with the creation time that it had.",
-			on(checkListed, checkStop), c.start},
+			on(checkMachine, checkStop), c.start},
+		{"workspace ssh: enters a workspace that was stopped and started", "`workspace ssh --command` runs a command in it again.",
+			on(checkStart), c.entered},
 		{checkDelete,
 			"After `workspace delete --force`, the workspace is neither listed nor found.", on(checkListed), c.delete},
+		{"workspace delete: MicroSandbox has no machine of it", "After `workspace delete --force`, MicroSandbox has no machine of that name.",
+			on(checkMachine, checkDelete), c.machineGone},
 		{"workspace delete: again with --ignore-not-found succeeds",
 			"`workspace delete --ignore-not-found` of a workspace that does not exist exits 0.", on(checkDelete), c.deleteAgain},
 		// A CLI may keep a provider as long as it has a workspace.
@@ -283,7 +307,7 @@ func (c *contract) listed(ctx context.Context) (expected, seen string, err error
 	if err != nil {
 		return expected, err.Error(), err
 	}
-	c.uid, c.found = w.UID, true
+	c.uid = w.UID
 	if otherProvider(w.Provider) {
 		return breach("workspace list", expected, fmt.Sprintf("the provider %q", w.Provider))
 	}
@@ -355,23 +379,96 @@ func (c *contract) stdio(ctx context.Context) (expected, seen string, err error)
 }
 
 func (c *contract) stop(ctx context.Context) (expected, seen string, err error) {
-	if c.found && c.Created != nil && !c.stopping {
-		c.stopping = true
-		c.createdAt, c.createdErr = c.created(ctx) // start says what is wrong with it
-	}
 	if err := c.CLI.Stop(ctx, contractID); err != nil {
 		return outcome("exit code 0 of `workspace stop`", err)
 	}
 	return c.state(ctx, "workspace stop", Stopped)
 }
 
-// created asks MicroSandbox when the workspace's machine was created.
-func (c *contract) created(ctx context.Context) (time.Time, error) {
+// look asks MicroSandbox for the workspace's machine. That it has none is a breach by the verb.
+func (c *contract) look(ctx context.Context, verb, expected, name string) (m Machine, seen string, err error) {
+	if c.Machine == nil {
+		return m, "", errors.New("nobody can be asked for the machine: ContractOptions.Machine is not set")
+	}
+	m, err = c.Machine(ctx, name)
+	if errors.Is(err, ErrNoMachine) {
+		_, seen, err = breach(verb, expected, fmt.Sprintf("MicroSandbox has no machine %q", name))
+		return m, seen, err
+	}
+	if err != nil {
+		return m, err.Error(), err
+	}
+	return m, fmt.Sprintf("MicroSandbox says that the machine %q is %s", name, m.State), nil
+}
+
+func (c *contract) machineRuns(ctx context.Context) (expected, seen string, err error) {
+	const verb = "workspace up"
+	expected = "a machine whose name follows from the uid, and which runs"
 	name, err := c.CLI.Sandbox(ctx, Workspace{ID: contractID, UID: c.uid})
 	if err != nil {
-		return time.Time{}, err
+		return expected, err.Error(), err
 	}
-	return c.Created(ctx, name)
+	m, seen, err := c.look(ctx, verb, expected, name)
+	if err != nil {
+		return expected, seen, err
+	}
+	if m.State != MachineRunning {
+		return breach(verb, expected, seen)
+	}
+	c.machine, c.createdAt = name, m.CreatedAt
+	return expected, seen, nil
+}
+
+func (c *contract) machineStopped(ctx context.Context) (expected, seen string, err error) {
+	const verb = "workspace stop"
+	expected = fmt.Sprintf("the machine %q, stopped", c.machine)
+	m, seen, err := c.look(ctx, verb, expected, c.machine)
+	if err == nil && m.State != MachineStopped {
+		return breach(verb, expected, seen)
+	}
+	return expected, seen, err
+}
+
+func (c *contract) machineGone(ctx context.Context) (expected, seen string, err error) {
+	expected = fmt.Sprintf("no machine %q", c.machine)
+	m, err := c.Machine(ctx, c.machine)
+	switch {
+	case errors.Is(err, ErrNoMachine):
+		return expected, "MicroSandbox has none", nil
+	case err != nil:
+		return expected, err.Error(), err
+	}
+	return breach("workspace delete", expected, fmt.Sprintf("MicroSandbox still has it, and says that it is %s", m.State))
+}
+
+// locked tries to run a command in the workspace from another home. Only what the command prints
+// shows that it ran: how the CLI refuses it is its own matter.
+func (c *contract) locked(ctx context.Context) (expected, seen string, err error) {
+	token := rand.Text()
+	expected = fmt.Sprintf("that no command runs, which would print %q", token)
+	res, err := c.other.SSH(ctx, contractID, "echo "+token, nil)
+	if strings.Contains(string(res.Stdout), token) {
+		return breach("workspace ssh --command", expected, fmt.Sprintf("%s on standard output", shown(res.Stdout)))
+	}
+	if _, ended := proc.ExitCode(err); err != nil && !ended {
+		return expected, err.Error(), err
+	}
+	return expected, "nothing of it on standard output", nil
+}
+
+// entered runs a command in the workspace.
+func (c *contract) entered(ctx context.Context) (expected, seen string, err error) {
+	token := rand.Text()
+	expected = fmt.Sprintf("exit code 0 and %q on standard output", token)
+	res, err := c.CLI.SSH(ctx, contractID, "echo "+token, nil)
+	if err != nil {
+		return expected, err.Error(), err
+	}
+	seen = fmt.Sprintf("exit code 0 and %s on standard output", shown(res.Stdout))
+	if string(res.Stdout) != token+"\n" {
+		return breach("workspace ssh --command", expected, seen)
+	}
+	return expected, seen, nil
 }
 
 func (c *contract) start(ctx context.Context) (expected, seen string, err error) {
@@ -395,21 +492,17 @@ func (c *contract) start(ctx context.Context) (expected, seen string, err error)
 // sameMachine checks that the workspace's machine is the one that was stopped, and not one that was
 // made anew in its place.
 func (c *contract) sameMachine(ctx context.Context, expected string) (string, string, error) {
-	if c.Created == nil {
-		return expected, "", errors.New("nobody can tell when the machine was created: ContractOptions.Created is not set")
-	}
-	if c.createdErr != nil {
-		return expected, "before the stop: " + c.createdErr.Error(), c.createdErr
-	}
-	now, err := c.created(ctx)
+	m, seen, err := c.look(ctx, "workspace up", expected, c.machine)
 	if err != nil {
-		return expected, err.Error(), err
+		return expected, seen, err
 	}
-	seen := fmt.Sprintf("created at %s, and before the stop at %s", now.Format(time.RFC3339Nano), c.createdAt.Format(time.RFC3339Nano))
+	seen += fmt.Sprintf(", created at %s, and before the stop at %s", m.CreatedAt.Format(time.RFC3339Nano), c.createdAt.Format(time.RFC3339Nano))
 	switch {
-	case now.IsZero() || c.createdAt.IsZero():
+	case m.State != MachineRunning:
+		return breach("workspace up", expected, seen)
+	case m.CreatedAt.IsZero() || c.createdAt.IsZero():
 		return expected, seen, errors.New("MicroSandbox gives no creation time: " + seen)
-	case !now.Equal(c.createdAt):
+	case !m.CreatedAt.Equal(c.createdAt):
 		return breach("workspace up", expected, seen+": the machine was made anew, and what was on its disk is gone")
 	}
 	return expected, seen, nil

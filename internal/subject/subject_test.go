@@ -96,22 +96,25 @@ func session(t *testing.T, fault string) *subject.Session {
 	return s
 }
 
-// contractOptions are those of the contract for a CLI whose workspaces' creation times are in
-// files.
+// contractOptions are those of the contract for a CLI that tells in files what MicroSandbox would
+// say of its machines.
 func contractOptions(t *testing.T, c subject.CLI) subject.ContractOptions {
 	t.Helper()
 	return subject.ContractOptions{
 		CLI: c, Other: home(t), Source: "x", Image: "x", Work: t.TempDir(),
-		Created: func(context.Context, string) (at time.Time, err error) {
-			files, err := filepath.Glob(filepath.Join(c.Home.Dir, "cli", "created-*"))
-			if err != nil || len(files) != 1 {
-				return at, fmt.Errorf("%d machines, %v", len(files), err)
+		Machine: func(context.Context, string) (m subject.Machine, err error) {
+			read := func(name string) string {
+				text, readErr := os.ReadFile(filepath.Join(c.Home.Dir, "cli", name+"-parity-contract"))
+				err = errors.Join(err, readErr)
+				return strings.TrimSpace(string(text))
 			}
-			text, err := os.ReadFile(files[0])
-			if err != nil {
-				return at, err
+			m.State = read("machine")
+			if errors.Is(err, os.ErrNotExist) {
+				return m, subject.ErrNoMachine
 			}
-			return time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text)))
+			var parsed error
+			m.CreatedAt, parsed = time.Parse(time.RFC3339Nano, read("created"))
+			return m, errors.Join(err, parsed)
 		},
 	}
 }
@@ -136,6 +139,7 @@ const (
 	sshOutputs    = "workspace ssh: stdout and stderr apart"
 	sshStdio      = "workspace ssh: --stdio is clean (an SSH banner is the first byte, 1 MiB binary round trip)"
 	upStarts      = "workspace up: starts a stopped workspace"
+	upRuns        = "workspace up: MicroSandbox runs its machine"
 )
 
 // Each fault must be caught by the checks that are about it, and by no other that can be made then:
@@ -151,7 +155,12 @@ func TestContractCatches(t *testing.T) {
 		"up-log":          {"workspace up: JSON on success"},
 		"up-nothing":      {statusRunning, listShows, sshExitCode, sshOutputs, sshStdio},
 		"no-uid":          {listShows},
-		"shared":          {"homes are apart: another home does not list it"},
+		"shared":          {"homes are apart: another home does not list it", "homes are apart: another home does not enter it"},
+		"entered":         {"homes are apart: another home does not enter it"},
+		"no-machine":      {upRuns},
+		"stop-said":       {"workspace stop: MicroSandbox has stopped its machine"},
+		"dead-after-stop": {"workspace ssh: enters a workspace that was stopped and started"},
+		"leaves-machine":  {"workspace delete: MicroSandbox has no machine of it"},
 		"exit-1":          {sshExitCode},
 		"merged":          {sshOutputs},
 		"banner":          {sshStdio},
@@ -179,7 +188,7 @@ func TestContractCatches(t *testing.T) {
 				broken = append(broken, check.Name)
 				verb := strings.Join(strings.Fields(strings.ReplaceAll(check.Name, ":", ""))[:2], " ")
 				if verb == "homes are" {
-					verb = "workspace list"
+					verb = "workspace"
 				}
 				if !strings.Contains(err.Error(), verb) {
 					t.Errorf("the error does not name the verb %q: %v", verb, err)
@@ -195,21 +204,31 @@ func TestContractCatches(t *testing.T) {
 	}
 }
 
-// Who cannot be told when a machine was created says nothing of a start: neither that it holds, nor
-// that the subject broke it.
-func TestAStartWithoutCreationTimesIsNeitherKeptNorBroken(t *testing.T) {
-	for name, created := range map[string]func(context.Context, string) (time.Time, error){
-		"nobody to ask": nil,
-		"no answer":     func(context.Context, string) (time.Time, error) { return time.Time{}, errors.New("no answer") },
-		"no time":       func(context.Context, string) (time.Time, error) { return time.Time{}, nil },
+// Who cannot be told of a machine says nothing of a subject: neither that it keeps the contract, nor
+// that it broke it.
+func TestWithoutMicroSandboxsWordTheContractIsNeitherKeptNorBroken(t *testing.T) {
+	running := subject.Machine{State: subject.MachineRunning}
+	for name, test := range map[string]struct {
+		machine func(context.Context, string) (subject.Machine, error)
+		unclear string
+	}{
+		"nobody to ask": {nil, upRuns},
+		"no answer":     {func(context.Context, string) (subject.Machine, error) { return running, errors.New("no answer") }, upRuns},
+		"no time":       {func(context.Context, string) (subject.Machine, error) { return running, nil }, upStarts},
 	} {
 		o := contractOptions(t, cli(t, ""))
-		o.Created = created
+		o.Machine = test.machine
 		checks, _ := subject.Contract(o)
 		for _, check := range checks {
 			_, _, err := check.Run(bounded(t))
 			var breach *subject.ContractError
-			if (err != nil) != (check.Name == upStarts) || errors.As(err, &breach) {
+			if check.Name == test.unclear {
+				if err == nil || errors.As(err, &breach) {
+					t.Errorf("%s: %s: %v", name, check.Name, err)
+				}
+				break
+			}
+			if err != nil && check.Name != "workspace stop: MicroSandbox has stopped its machine" {
 				t.Errorf("%s: %s: %v", name, check.Name, err)
 			}
 		}

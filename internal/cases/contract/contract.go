@@ -81,7 +81,7 @@ func prepare(ctx context.Context, env cases.Env, provider string, r *cases.Recor
 	if err := b.ServeImage(ctx); err != nil {
 		return nil, o, err
 	}
-	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c"), Created: created(b.MSB)}
+	o = subject.ContractOptions{CLI: b.Subject, Source: b.Source, Image: b.Image, Work: filepath.Join(dir, "c"), Machine: machine(b.MSB)}
 	if o.CLI.Home, err = b.NewHome("1"); err != nil {
 		return nil, o, err
 	}
@@ -109,17 +109,17 @@ func excuse(b *cases.Bench, f cases.Finding) cases.Finding {
 	return f
 }
 
-// created asks MicroSandbox for the creation time of a machine, by its name.
-func created(client *msb.Client) func(context.Context, string) (time.Time, error) {
-	return func(ctx context.Context, name string) (time.Time, error) {
+// machine asks MicroSandbox for a machine, by its name.
+func machine(client *msb.Client) func(context.Context, string) (subject.Machine, error) {
+	return func(ctx context.Context, name string) (subject.Machine, error) {
 		box, err := client.Inspect(ctx, name)
 		if errors.Is(err, msb.ErrNotFound) {
-			return time.Time{}, &subject.ContractError{Verb: "workspace up", Expected: "MicroSandbox has the machine " + name, Seen: "it has none of that name"}
+			return subject.Machine{}, subject.ErrNoMachine
 		}
 		if err != nil { // whose exit code is none of the subject's
-			return time.Time{}, fmt.Errorf("MicroSandbox could not be asked: %v", err)
+			return subject.Machine{}, fmt.Errorf("MicroSandbox could not be asked: %v", err)
 		}
-		return box.CreatedAt, nil
+		return subject.Machine{State: string(box.Status), CreatedAt: box.CreatedAt}, nil
 	}
 }
 

@@ -45,8 +45,12 @@ up)
 	fi
 	[ "$FAULT" = up-log ] && echo "10:00:00 info creating"
 	mkdir -p "$ws" && echo Running >"$ws/state" && echo "$provider" >"$ws/provider"
-	created=$DEVSY_HOME/created-$id # which the test reads in MicroSandbox's place
+	# The test reads these files in MicroSandbox's place.
+	created=$DEVSY_HOME/created-$id
 	{ [ -e "$created" ] && [ "$FAULT" != anew ]; } || date --rfc-3339=ns | tr ' ' T >"$created"
+	echo Running >"$DEVSY_HOME/machine-$id"
+	[ "$FAULT" = no-machine ] && rm "$DEVSY_HOME/machine-$id"
+	[ "$FAULT" = entered ] && echo "$home" >"$LEAK/home"
 	[ "$FAULT" = up-nothing ] && rm -r "$ws"
 	echo '{"outcome":"success","containerId":"devsy-u-1","remoteUser":"root","remoteWorkspaceFolder":"/workspaces/x"}' ;;
 status)
@@ -69,6 +73,8 @@ list)
 	done
 	echo "[$entries]" ;;
 ssh)
+	[ "$FAULT" = entered ] && ws=$(cat "$LEAK/home")/ws/$id
+	[ "$FAULT" = dead-after-stop ] && [ -e "$home/stopped-$id" ] && { say "the machine does not answer"; exit 1; }
 	present || { say "no such workspace"; exit 1; }
 	if [ -n "$stdio" ]; then
 		[ "$FAULT" = banner ] && echo "Welcome!"
@@ -84,9 +90,12 @@ ssh)
 	exit $code ;;
 stop)
 	present || exit 1
+	: >"$home/stopped-$id"
+	[ "$FAULT" = stop-said ] || echo Stopped >"$DEVSY_HOME/machine-$id"
 	echo Stopped >"$ws/state" ;;
 delete)
 	[ "$FAULT" = keeps ] || rm -rf "$ws"
+	[ "$FAULT" = leaves-machine ] || rm -f "$DEVSY_HOME/machine-$id"
 	[ "$FAULT" = delete-twice ] && [ -e "$home/deleted-$id" ] && exit 1
 	: >"$home/deleted-$id" ;;
 *)
