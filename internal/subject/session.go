@@ -156,17 +156,21 @@ func (s *Session) explain(ctx context.Context, what string, err error) error {
 // Done is closed once the session's command has died, which ends the session.
 func (s *Session) Done() <-chan struct{} { return s.process.Done() }
 
-// Close hangs up and waits for the command to end. The error says that it did not end by itself within proc.Grace of that, and was
-// ended. Closing again gives the same answer.
+// hangUp is how long a session's command has to end once its standard input is closed: a CLI with a
+// large agent needs seconds for it on a busy machine.
+const hangUp = 30 * time.Second
+
+// Close hangs up and waits for the command to end. The error says that it did not end by itself
+// within hangUp of that, and was ended. Closing again returns the same error.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
 		s.client.Connection.Close()
 		select {
 		case <-s.process.Done():
-		case <-time.After(proc.Grace):
+		case <-time.After(hangUp):
 			s.process.Stop()
 			s.closed = fmt.Errorf("%s still ran %s after its standard input was closed, and was ended; its last words: %q",
-				s.verb, proc.Grace, s.stderr.bytes())
+				s.verb, hangUp, s.stderr.bytes())
 		}
 	})
 	return s.closed
