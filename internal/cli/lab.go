@@ -80,8 +80,8 @@ with user xattrs in $PARITY_SCRATCH, and native or emulated in $PARITY_LAB. A se
 				}
 			}()
 			res, err := l.Wait()
-			if res.Woken > 0 {
-				o.Notes(fmt.Sprintf("the emulated machine stood still %s, until a message woke it", report.Count(res.Woken, "time")))
+			if res.Stalls > 0 {
+				o.Notes(fmt.Sprintf("the emulated machine stood still, or got no time, until a message reached it: %s", report.Count(res.Stalls, "time")))
 			}
 			if err != nil {
 				return err

@@ -275,7 +275,7 @@ func (k *keeper) command(client *ssh.Client, command string, s *status) (int, er
 	stopped := make(chan struct{})
 	defer close(stopped)
 	watched := watchHeart(client, usual, stopped, k.noted)
-	defer func() { s.Woken = watched.woken() }()
+	defer func() { s.Stalls = watched.stalls() }()
 	k.misbehave(stopped)
 	for {
 		select {

@@ -96,7 +96,7 @@ type requester interface {
 // heart follows an emulated machine's answers.
 type heart struct {
 	base, last answered
-	woken      int // how often a message woke the machine, as its timer had not
+	stalls     int // how often no interrupt of the timer came between two messages
 }
 
 // answered is a message and its answer.
@@ -116,7 +116,7 @@ func (h *heart) take(a answered) error {
 		return nil
 	}
 	if a.sent.Sub(h.last.got) > 5*tickEach && a.Ticks-h.last.Ticks < 2 {
-		h.woken++
+		h.stalls++
 	}
 	h.last = a
 	advanced, least, most := a.Clock-h.base.Clock, a.sent.Sub(h.base.got), a.got.Sub(h.base.sent)
@@ -150,11 +150,11 @@ type watched struct {
 	heart  heart
 }
 
-// woken is how often a message woke the machine.
-func (w *watched) woken() int {
+// stalls is how often no interrupt of the machine's timer came between two messages.
+func (w *watched) stalls() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.heart.woken
+	return w.heart.stalls
 }
 
 // watchHeart sends a message every so often until stopped is closed. The machine has failed once a

@@ -192,8 +192,8 @@ func TestAClockThatShowsMoreThanPassedSinceTheBootIsWrong(t *testing.T) {
 	}
 }
 
-// A machine whose timer did not fire between two messages was woken by the second.
-func TestAMachineThatWasWokenIsCounted(t *testing.T) {
+// That a machine's timer did not fire between two messages is counted.
+func TestAMachineThatStoodStillIsCounted(t *testing.T) {
 	var h heart
 	for i, ticks := range []uint64{10, 20, 20, 21, 40, 40, 50} {
 		now := time.Duration(i) * time.Second
@@ -201,8 +201,8 @@ func TestAMachineThatWasWokenIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if h.woken != 3 {
-		t.Errorf("%d times", h.woken)
+	if h.stalls != 3 {
+		t.Errorf("%d times", h.stalls)
 	}
 }
 

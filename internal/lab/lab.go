@@ -83,8 +83,9 @@ type Result struct {
 	Boot     time.Duration // from the call to the command's start
 	Removed  string        // what the lab's end removed from this machine, in words
 
-	// Woken is how often the machine stood still and a message of the heartbeat woke it (emulated).
-	Woken int
+	// Stalls is how often no interrupt of the emulated machine's timer came between two messages of
+	// the heartbeat: the machine stood still, or this one gave it no time.
+	Stalls int
 }
 
 // Environment variables that a command finds in a lab.
@@ -215,7 +216,7 @@ type status struct {
 	Error    string // the lab failed
 	Clock    bool   // it failed by its clock
 	Started  bool   // the command was started
-	Woken    int    // see Result
+	Stalls   int    // see Result
 }
 
 // start starts the box: this program again, as the init of fresh namespaces. Ending it ends everything in them, and the kernel
@@ -326,7 +327,7 @@ func (l *Lab) finish(state *os.ProcessState, waitErr error) {
 	defer l.control.Close()
 	<-l.told
 	s, decodeErr := l.said, l.saidErr
-	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot, Woken: s.Woken, Removed: "its machine and its disk"}
+	l.result = Result{ExitCode: s.ExitCode, Boot: s.Boot, Stalls: s.Stalls, Removed: "its machine and its disk"}
 	removeErr := l.scratch.remove()
 	if path := l.scratch.path(); path != "" && removeErr == nil {
 		l.result.Removed = "its processes, its namespaces and its folder " + path

@@ -128,8 +128,9 @@ type Lab struct {
 	// Failed is why the lab failed; empty if it did not. What it had not finished ran once more, in a
 	// new lab.
 	Failed string `json:"failed,omitempty"`
-	// Woken is how often the emulated machine stood still until a message woke it.
-	Woken int `json:"woken,omitempty"`
+	// Stalls is how often no interrupt of the emulated machine's timer came between two messages of
+	// the heartbeat: the machine stood still, or this one gave it no time.
+	Stalls int `json:"stalls,omitempty"`
 	// Notes are what was noticed about the emulated machine while it ran.
 	Notes []string `json:"notes,omitempty"`
 }

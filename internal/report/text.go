@@ -48,8 +48,8 @@ func headLines(r Report) []headLine {
 			failed, _, _ := strings.Cut(lab.Failed, "\n")
 			lines = append(lines, headLine{"lab", strings.TrimSpace(lab.Name+" failed: ") + " " + failed})
 		}
-		if lab.Woken > 0 {
-			lines = append(lines, headLine{"lab", strings.TrimSpace(fmt.Sprintf("%s stood still %s, until a message woke it", lab.Name, Count(lab.Woken, "time")))})
+		if lab.Stalls > 0 {
+			lines = append(lines, headLine{"lab", strings.TrimSpace(fmt.Sprintf("%s stood still, or got no time, until a message reached it: %s", lab.Name, Count(lab.Stalls, "time")))})
 		}
 	}
 	for i := range lines {

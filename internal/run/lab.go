@@ -132,7 +132,7 @@ func (l labRun) attempt(mine []catalogue.Case, before error) outcome {
 
 	noted.Lock()
 	defer noted.Unlock()
-	out.lab.Boot, out.lab.Total, out.lab.BareCreate, out.lab.Woken = res.Boot, time.Since(started), collector.BareCreate(), res.Woken
+	out.lab.Boot, out.lab.Total, out.lab.BareCreate, out.lab.Stalls = res.Boot, time.Since(started), collector.BareCreate(), res.Stalls
 	out.head = collector.Head()
 	late, overran := errors.AsType[overdueError](context.Cause(ctx))
 	reason := ""
