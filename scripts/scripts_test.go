@@ -3,7 +3,9 @@ package scripts_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -335,6 +337,101 @@ func TestSoakRefusesBadArguments(t *testing.T) {
 		code, said := newMachine(t).run(t, "soak", test.args...)
 		if code != 2 || !strings.Contains(said, test.want) || !strings.Contains(said, "scripts/soak N [BUSY]") {
 			t.Errorf("%q: %d, %q", test.args, code, said)
+		}
+	}
+}
+
+// tested is what scripts/test ran with an argument: a line for each command. Its tools and programs are fakes, which note how they were
+// called; parity is that of parity all, and exits with the codes given, one after another.
+func tested(t *testing.T, all []int, args ...string) (log string, code int, stderr string) {
+	t.Helper()
+	m := newMachine(t)
+	root, notes := t.TempDir(), filepath.Join(t.TempDir(), "notes")
+	write := func(name, text string) {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(name string) string { return "echo \"" + name + " $*\" >>" + notes }
+	script, err := os.ReadFile("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("scripts/test", string(script))
+	for _, name := range []string{"setup", "build"} {
+		write("scripts/"+name, "#!/bin/sh\n"+note(name))
+	}
+	write("one/one_test.go", "func TestMicroVM(")
+	exits := ""
+	for i, code := range all {
+		exits += fmt.Sprintf("[ $(grep -c 'parity all' %s) != %d ] || exit %d\n", notes, i+1, code)
+	}
+	write("bin/parity", "#!/bin/sh\n"+note("parity")+"\n[ $1 = all ] || exit 0\n"+exits)
+	m.fake(t, "gofmt", note("gofmt"))
+	// go test -c makes the program that it is asked for.
+	m.fake(t, "go", note("go")+`
+while [ $# -gt 0 ]; do [ "$1" != -o ] || : >"$2"; shift; done`)
+	c := exec.Command(filepath.Join(root, "scripts/test"), args...)
+	var errs bytes.Buffer
+	c.Env, c.Stderr = m.env, &errs
+	if err := c.Run(); c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	ran, err := os.ReadFile(notes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(ran), c.ProcessState.ExitCode(), errs.String()
+}
+
+// Each part runs its own tests and no others, and together they run all.
+func TestEachPartOfTheTestsRunsItsOwn(t *testing.T) {
+	before := []string{"setup", "build"}
+	own := map[string][]string{
+		"unit":     {"gofmt -l", "go vet -tags microvm", "go tool staticcheck -tags microvm", "go test -race -count=1"},
+		"selftest": {"parity selftest --report"},
+		"real":     {"go test -c -tags microvm", "parity lab", "parity selftest --real", "parity all"},
+	}
+	for _, args := range [][]string{{"unit"}, {"selftest"}, {"real"}, {"all"}, nil} {
+		log, code, stderr := tested(t, nil, args...)
+		if code != 0 {
+			t.Errorf("%q: code %d, %q", args, code, stderr)
+		}
+		for _, want := range before {
+			if !strings.Contains(log, want) {
+				t.Errorf("%q: %q was not run:\n%s", args, want, log)
+			}
+		}
+		for part, wants := range own {
+			for _, want := range wants {
+				whole := len(args) == 0 || args[0] == "all"
+				if ran := strings.Contains(log, want); ran != (whole || args[0] == part) {
+					t.Errorf("%q: %q was run: %t:\n%s", args, want, ran, log)
+				}
+			}
+		}
+	}
+}
+
+// What is inconclusive is run again, once; a broken promise is one.
+func TestWhatIsInconclusiveIsRunAgainOnce(t *testing.T) {
+	for _, test := range []struct {
+		exits      []int
+		runs, code int
+	}{{[]int{0}, 1, 0}, {[]int{1}, 1, 1}, {[]int{3, 0}, 2, 0}, {[]int{3, 1}, 2, 1}, {[]int{3, 3}, 2, 3}} {
+		log, code, _ := tested(t, test.exits, "real")
+		if runs := strings.Count(log, "parity all"); runs != test.runs || code != test.code {
+			t.Errorf("exit codes %v: %d runs and the exit code %d, want %d and %d", test.exits, runs, code, test.runs, test.code)
+		}
+	}
+}
+
+func TestAPartThatDoesNotExistIsUsageAndNamed(t *testing.T) {
+	for args, want := range map[string]string{"units": "unknown argument units: expected unit, selftest, real or all", "unit real": "unknown argument real"} {
+		log, code, stderr := tested(t, nil, strings.Fields(args)...)
+		if code != 2 || log != "" || !strings.Contains(stderr, "test: error: "+want) {
+			t.Errorf("%q: code %d, %q, having run %q; want code 2 and %q", args, code, stderr, log, want)
 		}
 	}
 }

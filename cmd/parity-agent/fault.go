@@ -9,8 +9,8 @@ import (
 )
 
 // misbehave gives what an SSH server makes of the commands of a case (internal/cases/egress) when it was asked for a fault; nil
-// when it was not. A session to the workspace under test looks like this: echo, copy the probe, --version, boot-id, marker, then
-// perhaps echo and --version, then tcp with a nonce that begins with "target-", then perhaps echo, then boot-id.
+// when it was not. A session to the workspace under test looks like this: echo, look for the probe, perhaps copy it, --version,
+// boot-id, marker, then perhaps echo and --version, then tcp with a nonce that begins with "target-", then perhaps echo, then boot-id.
 func misbehave(asked fault.Fault) func(string) string {
 	if asked == "" {
 		return nil

@@ -92,7 +92,7 @@ func NewLink(runID string, c *Cleanup) (*link.Link, error) {
 // whatever MicroSandbox still has is removed.
 func NewBench(e Env, provider string, r *Recorder, dir string, around Surroundings, c *Cleanup) (*Bench, error) {
 	b := &Bench{Workspaces: filepath.Join(dir, "w"), dir: dir, timed: r.Timed, elsewhere: around.Elsewhere}
-	b.image = plainImage{tag: e.RunID, bare: "parity.test/bare:" + e.RunID}
+	b.image = plainImage{tag: e.RunID, probe: e.Probe, bare: "parity.test/bare:" + e.RunID}
 	b.MSB = &msb.Client{Path: e.MSB, Home: filepath.Join(dir, "m"), Observe: func(op string, d time.Duration, _ error) { r.Operation("msb "+op, d) }}
 	b.carry = func(_ context.Context, file string) (string, error) { return file, nil }
 	if around.Elsewhere != nil {

@@ -24,7 +24,8 @@ const imageRepository = "parity/base"
 
 // plainImage is the plain image of a Bench, and where it is.
 type plainImage struct {
-	tag string // the run's
+	tag   string // the run's
+	probe string // the probe program, which the image has too; empty means that it has none
 	// bare is the reference by which Healthy makes a sandbox. Only MicroSandbox's store has it: no
 	// registry is asked for it.
 	bare   string
@@ -98,7 +99,7 @@ func (b *Bench) ImageManifest() (url string, digest v1.Hash) {
 // buildImage builds the plain image.
 func (b *Bench) buildImage() (v1.Image, error) {
 	defer b.timed("image build")()
-	return images.Build(images.Spec{Nonce: Nonce("image")})
+	return images.Build(images.Spec{Nonce: Nonce("image"), Probe: b.image.probe})
 }
 
 // startRegistry starts the registry: on loopback over HTTP, or as the Bench's Elsewhere has it.

@@ -35,7 +35,7 @@ func phaseChecks(provider, phase string, outside, inside []Check) []Check {
 	}
 	checks = append(checks, outside...)
 	add("ssh", "An SSH session to the workspace opens and answers.")
-	add("probe", "The probe program was copied into the workspace and runs there.")
+	add("probe", "The workspace has the probe program, byte for byte, and it runs there.")
 	if phase != Created {
 		add("identity/boot-id", "The guest has booted anew: its boot ID is none of the earlier phases'.")
 	}

@@ -58,6 +58,7 @@ const (
 	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
 	ListHangsInASlowLab        Fault = "list-hangs-in-a-slow-lab"
+	ProbeForged                Fault = "probe-forged"
 )
 
 // The faults of the reference CLI. Catalogue describes each.
@@ -262,6 +263,7 @@ func Catalogue() []Entry {
 		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
 		{ListHangsInASlowLab, StandIn, "It takes seconds to create a sandbox, and the list of workspaces never ends once there is one."},
+		{ProbeForged, StandIn, "Denied egress is not enforced, and the image's probe program is another one, which says that it was refused."},
 
 		{ProviderAddFails, Reference, "A provider cannot be added."},
 		{ExternalIgnored, Reference, "An external provider is added, and its workspaces are run by the built-in one."},

@@ -306,6 +306,7 @@ func rows() []Row {
 		breaks(fault.ProbeDeleted, unclear(deny, created, "probe-runs")),
 		onReal(breaks(fault.ProbeGarbage, unclear(public, created, "public"), unclear(deny, created, "deny"))),
 		breaks(fault.ProbeFails, unclear(public, created, "public"), unclear(deny, created, "deny")),
+		besides(breaks(fault.ProbeForged, fails(deny, created, "no-leak")), public),
 		breaks(fault.BootIDChanges, inBoth(fails, created, "identity/same-boot")...),
 
 		breaks(fault.LinkFails, problem(cli)),

@@ -249,6 +249,11 @@ func (s store) keep(img v1.Image) (id string, err error) {
 	if err := spoil(root); err != nil {
 		return "", err
 	}
+	if fault.On(fault.ProbeForged) {
+		if err := forgeProbe(root); err != nil {
+			return "", err
+		}
+	}
 	for dir, t := range times {
 		if err := root.Chtimes(dir, t, t); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err

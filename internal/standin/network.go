@@ -28,7 +28,7 @@ type enforcement struct {
 
 // enforcement is what this boot of the sandbox enforces. Keeper and init work it out alike.
 func (m machine) enforcement() enforcement {
-	ignored := fault.On(fault.DenyIgnored) || fault.On(fault.PolicyNotActive) || fault.On(fault.PolicyLooser) ||
+	ignored := fault.On(fault.DenyIgnored) || fault.On(fault.PolicyNotActive) || fault.On(fault.PolicyLooser) || fault.On(fault.ProbeForged) ||
 		fault.On(fault.DenyIgnoredAfterRestart) && m.Boots > 1 || fault.On(fault.DenyIgnoredAfterRecreation) && m.Recreated
 	denied := m.DenyEgress && !ignored || fault.On(fault.ControlDenied)
 	switch {

@@ -108,6 +108,9 @@ func newPlace(t *testing.T) *place {
 
 func (p *place) probe() string { return filepath.Join(p.programs, "parity-probe") }
 
+// guestProbe is where the guests have their probe program.
+const guestProbe = "/tmp/parity-probe"
+
 // enter opens a session to a guest. fake, if any, is a shell script in place of its probe program's command tcp, where $REAL is the
 // real program and "$@" its arguments.
 func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
@@ -120,12 +123,12 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(workspace.GuestProbe, nil, 0o755); err != nil { // what the mount goes over
+	if err := os.WriteFile(guestProbe, nil, 0o755); err != nil { // what the mount goes over
 		t.Fatal(err)
 	}
 	cli := filepath.Join(p.dir, name+"-cli")
 	script := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'mount --bind %s %s && exec %s ssh --stdio'\n",
-		program, workspace.GuestProbe, filepath.Join(p.programs, "parity-agent"))
+		program, guestProbe, filepath.Join(p.programs, "parity-agent"))
 	if err := os.WriteFile(cli, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +141,7 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	return &workspace.Guest{Session: session}
+	return &workspace.Guest{Session: session, Probe: guestProbe}
 }
 
 // windowChecks are the checks of the denied window of one phase, in the catalogue's order.

@@ -115,7 +115,11 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 	if _, err := s.Bench.Up(ctx, subject.UpOptions{ID: controlID}); err != nil {
 		return nil, err
 	}
-	_, name, err := s.Bench.Sandbox(ctx, controlID)
+	var name string
+	err := cases.Bounded(ctx, s.Within(workspace.GuestDeadline), func(ctx context.Context) (err error) {
+		_, name, err = s.Bench.Sandbox(ctx, controlID)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -91,9 +91,9 @@ func (s *scenario) says(phase, what string, g *workspace.Guest, command, want, n
 }
 
 // tree holds the guest's files against the image's. The listing is made as root, which the image's user is not: by MicroSandbox's own
-// exec, of the probe program that came over SSH.
-func (s *scenario) tree(phase string) cases.Finding {
-	got, err := s.list()
+// exec, of the probe program that the guest was seen to have.
+func (s *scenario) tree(phase string, g *workspace.Guest) cases.Finding {
+	got, err := s.list(g)
 	if err != nil {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
@@ -154,11 +154,11 @@ func summary(list []string) string {
 }
 
 // list lists the files of the guest.
-func (s *scenario) list() ([]tree.Entry, error) {
+func (s *scenario) list(g *workspace.Guest) ([]tree.Entry, error) {
 	defer s.Timed("tree")()
 	var res proc.Result
 	err := s.Bounded(treeDeadline, func(ctx context.Context) (err error) {
-		res, err = s.Bench.MSB.ExecAs(ctx, s.sandbox, msb.ExecOptions{User: "root"}, append([]string{workspace.GuestProbe}, probe.TreeArgs()...), nil)
+		res, err = s.Bench.MSB.ExecAs(ctx, s.sandbox, msb.ExecOptions{User: "root"}, append([]string{g.Probe}, probe.TreeArgs()...), nil)
 		return err
 	})
 	if err != nil {

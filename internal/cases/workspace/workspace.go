@@ -3,9 +3,10 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
+	"path"
 	"time"
 
 	"dagger/parity/fixtures/docker"
@@ -139,9 +140,9 @@ func (w *Workspace) Phase(phase string, o subject.UpOptions, outside func(msb.Sa
 	})
 	w.Check(phase, "probe", func() cases.Finding {
 		if err := w.Bounded(GuestDeadline, func(ctx context.Context) error { return w.BringProbe(ctx, &guest) }); err != nil {
-			return cases.Unclear("", err.Error(), "the probe program is a static amd64 executable: see whether the guest can run one in "+filepath.Dir(GuestProbe))
+			return cases.Unclear("", err.Error(), "the probe program is a static amd64 executable: see whether the guest can run one in "+path.Dir(cmp.Or(guest.Probe, sentProbe)))
 		}
-		return cases.Passed(GuestProbe)
+		return cases.Passed(guest.Probe)
 	})
 	var boot probe.BootID
 	if phase == catalogue.Created {
