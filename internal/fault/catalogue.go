@@ -96,6 +96,9 @@ const (
 	SSHStdioNoise           Fault = "ssh-stdio-noise"
 	SSHToDeniedFails        Fault = "ssh-to-denied-fails"
 	SSHElsewhere            Fault = "ssh-elsewhere"
+	HostnameForged          Fault = "hostname-forged"
+	OtherStore              Fault = "other-store"
+	OtherStoreBeside        Fault = "other-store-beside"
 	DenyRefused             Fault = "deny-refused"
 	DenyDropped             Fault = "deny-dropped"
 	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
@@ -289,6 +292,9 @@ func Catalogue() []Entry {
 		{SSHStdioNoise, Reference, "A greeting comes before the SSH banner of ssh --stdio."},
 		{SSHToDeniedFails, Reference, "SSH enters no workspace whose egress is denied."},
 		{SSHElsewhere, Reference, "SSH enters another workspace, made alike, and not the one that was named."},
+		{HostnameForged, Reference, "SSH enters another workspace, made alike, whose host name is that of the one that was named."},
+		{OtherStore, Reference, "SSH enters a workspace of the same name in another store of MicroSandbox."},
+		{OtherStoreBeside, Reference, "A workspace of the same name runs in another store of MicroSandbox beside the one that was named."},
 		{DenyRefused, Reference, "An up with the option that denies egress fails."},
 		{DenyDropped, Reference, "The option that denies egress is accepted and dropped."},
 		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},

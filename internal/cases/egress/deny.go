@@ -36,7 +36,7 @@ func (s *scenario) denied(phase string, target *workspace.Guest) {
 	s.forbidden[nonce] = true
 	answer, err := s.dial(target, nonce)
 	s.Observe(phase, "probe", "%s", outcome(answer, err))
-	swept, sweepErr := s.sweep(target, nonce, func(catalogue.Way) bool { return true })
+	swept, sweepErr := s.sweep(target, nonce, silence, func(catalogue.Way) bool { return true })
 	s.observe(phase, swept)
 	s.Check(phase, "ssh-after", func() cases.Finding { return s.alive(target) })
 	s.Check(phase, "control-probe-after", s.probeControl)
@@ -132,6 +132,6 @@ func (s *scenario) probeControl() cases.Finding {
 		return f
 	}
 	nonce = s.expectSweep("control")
-	swept, err := s.sweep(s.control, nonce, func(w catalogue.Way) bool { return w.Open })
+	swept, err := s.sweep(s.control, nonce, probeTimeout, func(w catalogue.Way) bool { return w.Open })
 	return s.judgeSweepBracket(swept, err, nonce, next)
 }

@@ -147,7 +147,7 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 	if err := s.ReadBootID(g, &boot); err != nil {
 		return nil, err
 	}
-	if there, err := s.BootOf(box.Name, boot); err != nil {
+	if there, err := s.BootOf(box.Name); err != nil {
 		return nil, err
 	} else if there != boot.BootID {
 		return nil, fmt.Errorf("SSH enters another guest (boot ID %s in %s) than the sandbox %s (boot ID %s)", boot.BootID, boot.Hostname, box.Name, there)

@@ -16,12 +16,12 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// silence is how long the probe program waits for an answer to what has no connection. Where nothing denies it, it comes in a
-// fraction of that.
+// silence is how long the probe program waits for an answer to what has no connection, where it is to be denied. Elsewhere it waits as
+// long as for a connection. An answer that comes later was sent, so what it answers has left a receipt.
 const silence = 2 * time.Second
 
 // sweep tries the ways that are wanted side by side, from a guest.
-func (s *scenario) sweep(g *workspace.Guest, nonce string, wanted func(catalogue.Way) bool) (swept probe.Sweep, err error) {
+func (s *scenario) sweep(g *workspace.Guest, nonce string, silence time.Duration, wanted func(catalogue.Way) bool) (swept probe.Sweep, err error) {
 	targets := chosen(s.ways.GuestTargets(), wanted)
 	err = s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
 		swept, err = workspace.RunProbe(ctx, g, probe.SweepArgs(targets, nonce, s.Within(probeTimeout), s.Within(silence)), probe.ParseSweep)
@@ -35,7 +35,7 @@ func (s *scenario) sweepFromHost() cases.Finding {
 	nonce, targets := s.expectSweep("host"), s.ways.Targets()
 	var swept probe.Sweep
 	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {
-		argv := append([]string{s.Probe}, probe.SweepArgs(targets, nonce, s.Within(probeTimeout), s.Within(silence))...)
+		argv := append([]string{s.Probe}, probe.SweepArgs(targets, nonce, s.Within(probeTimeout), s.Within(probeTimeout))...)
 		res, err := proc.Run(ctx, proc.Cmd{Argv: argv})
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *scenario) judgeSweepBracket(swept probe.Sweep, err error, nonce, next s
 
 // lookAround puts on record what is open by the default policy. It judges nothing of that.
 func (s *scenario) lookAround(phase string, target *workspace.Guest) cases.Finding {
-	swept, err := s.sweep(target, s.expectSweep("target"), func(catalogue.Way) bool { return true })
+	swept, err := s.sweep(target, s.expectSweep("target"), probeTimeout, func(catalogue.Way) bool { return true })
 	if err != nil {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
