@@ -3,6 +3,7 @@
 //
 //	parity-probe --version
 //	parity-probe tcp --address IP:PORT --nonce NONCE [--timeout 20s]
+//	parity-probe sweep --nonce NONCE [--timeout 20s] [--silence 2s] --try NAME=KIND:IP:PORT...
 //	parity-probe boot-id
 //	parity-probe marker write PATH VALUE
 //	parity-probe marker read PATH
@@ -20,6 +21,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +35,7 @@ var version = "dev"
 
 const usage = `usage: parity-probe --version
        parity-probe tcp --address IP:PORT --nonce NONCE [--timeout 20s]
+       parity-probe sweep --nonce NONCE [--timeout 20s] [--silence 2s] --try NAME=KIND:IP:PORT...
        parity-probe boot-id
        parity-probe marker write PATH VALUE
        parity-probe marker read PATH
@@ -69,6 +72,8 @@ func run(args []string) ([]byte, error) {
 		return probe.Version{Program: probe.Program, Version: version, Arch: runtime.GOARCH}.Line(), nil
 	case len(args) > 0 && args[0] == "tcp":
 		return tcp(args[1:])
+	case len(args) > 0 && args[0] == "sweep":
+		return sweep(args[1:])
 	case len(args) == 1 && args[0] == "boot-id":
 		id, err := probe.ReadBootID()
 		return id.Line(), err
@@ -177,6 +182,53 @@ func tcp(args []string) ([]byte, error) {
 		return nil, usageError("tcp: --timeout must be above 0")
 	}
 	return probe.DialTCP(addr, nonce, timeout).Line(), nil
+}
+
+func sweep(args []string) ([]byte, error) {
+	timeout, silence := 20*time.Second, 2*time.Second
+	var targets []probe.Target
+	var nonce string
+	err := flags("sweep", args, func(name, value string) (err error) {
+		switch name {
+		case "--nonce":
+			nonce = value
+		case "--timeout":
+			timeout, err = time.ParseDuration(value)
+		case "--silence":
+			silence, err = time.ParseDuration(value)
+		case "--try":
+			var t probe.Target
+			t, err = parseTarget(value)
+			targets = append(targets, t)
+		default:
+			err = errUnknownFlag
+		}
+		return err
+	})
+	const longestLabel = 63 // of a DNS name
+	switch {
+	case err != nil:
+		return nil, err
+	case !fitNonce(nonce) || len(nonce) > longestLabel || strings.Contains(nonce, "."):
+		return nil, usageError("sweep: --nonce must be 1 to 63 letters, digits, '-' or '_'; got " + strconv.Quote(nonce))
+	case timeout <= 0 || silence <= 0:
+		return nil, usageError("sweep: --timeout and --silence must be above 0")
+	}
+	return probe.RunSweep(targets, nonce, timeout, silence).Line(), nil
+}
+
+// parseTarget reads NAME=KIND:IP:PORT, where the word resolver can stand for the IP.
+func parseTarget(value string) (t probe.Target, err error) {
+	name, to, _ := strings.Cut(value, "=")
+	kind, addr, _ := strings.Cut(to, ":")
+	t.Name, t.Kind = name, probe.Kind(kind)
+	if port, ok := strings.CutPrefix(addr, probe.Resolver+":"); ok {
+		t.AtResolver, addr = true, "0.0.0.0:"+port
+	}
+	if t.Addr, err = netip.ParseAddrPort(addr); err != nil || name == "" || !slices.Contains(probe.Kinds, t.Kind) {
+		return t, errors.New("expected NAME=KIND:IP:PORT, got " + strconv.Quote(value))
+	}
+	return t, nil
 }
 
 // fitNonce keeps out what would change the request, such as a space or a line feed.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,9 +79,9 @@ type Elsewhere struct {
 	Bundle   string // a file with the certificates of the CAs that this side trusts, that of the registry among them
 }
 
-// NewLink makes the link of a case in the lab's network and registers its removal.
-func NewLink(runID string, c *Cleanup) (*link.Link, error) {
-	l, err := link.New(link.Options{Name: "p" + runID})
+// NewLink makes the link of a case in the lab's network, with further addresses, and registers its removal.
+func NewLink(runID string, c *Cleanup, others ...netip.Prefix) (*link.Link, error) {
+	l, err := link.New(link.Options{Name: "p" + runID, Others: others})
 	if err != nil {
 		return nil, err
 	}

@@ -42,16 +42,16 @@ func plan(t *testing.T, id string) string {
 func TestEgressChecksInOrder(t *testing.T) {
 	for id, want := range map[string]string{
 		"egress/builtin/public": `
-: fixture/link fixture/endpoint fixture/image provider
-created: workspace/up identity/state policy ssh probe identity/disk host-probe public identity/same-boot
-restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public identity/same-boot
-recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public identity/same-boot
+: fixture/link fixture/endpoint fixture/ways fixture/image provider
+created: workspace/up identity/state policy ssh probe identity/disk host-probe public sweep identity/same-boot
+restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public sweep identity/same-boot
+recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk host-probe public sweep identity/same-boot
 : receipts`,
 		"egress/builtin/deny": `
-: fixture/link fixture/endpoint fixture/image provider workspace/control
-created: workspace/up identity/state policy ssh probe identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
-restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
-recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny identity/same-boot
+: fixture/link fixture/endpoint fixture/ways fixture/image provider workspace/control
+created: workspace/up identity/state policy ssh probe identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny sweep identity/same-boot
+restarted: workspace/stop workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny sweep identity/same-boot
+recreated: workspace/up identity/state identity/created-at policy ssh probe identity/boot-id identity/disk endpoint-before host-probe-before control-probe-before ssh-before probe-runs ssh-after control-probe-after host-probe-after endpoint-after no-leak deny sweep identity/same-boot
 : receipts`,
 	} {
 		if got := plan(t, id); got != want {

@@ -5,6 +5,7 @@ func egressChecks(provider string, deny bool) []Check {
 	checks := []Check{
 		linkCheck,
 		{Name: "fixture/endpoint", Sentence: "The endpoint answers the host on its literal address."},
+		{Name: "fixture/ways", Sentence: "A listener of the test's own is at the end of each other way out, and the lab's resolver is one of them."},
 		{Name: "fixture/image", Sentence: "The image of the workspaces is built, and a registry of the case's own and MicroSandbox have it."},
 		providerCheck,
 	}
@@ -26,23 +27,25 @@ func egressPhase(provider, phase string, deny bool) []Check {
 	}[phase]}}
 	add := func(name, sentence string) { inside = append(inside, Check{Name: name, Sentence: sentence}) }
 	if deny {
-		outside[0].Sentence = "MicroSandbox has the workspace's egress on deny, stored and active, with no rule that allows the endpoint."
+		outside[0].Sentence = "MicroSandbox has the workspace's egress on deny, stored and active, with no rule that allows any egress."
 		add("endpoint-before", "Before the denied request: the endpoint finds itself healthy.")
-		add("host-probe-before", "Before the denied request: the host reaches the endpoint.")
-		add("control-probe-before", "Before the denied request: the control workspace reaches the endpoint.")
+		add("host-probe-before", "Before the denied request: the host reaches the endpoint, and the end of each other way out.")
+		add("control-probe-before", "Before the denied request: the control workspace reaches the endpoint, and the ends of those other ways out that MicroSandbox's default policy lets through.")
 		add("ssh-before", "Before the denied request: the SSH session to the workspace answers.")
 		add("probe-runs", "Before the denied request: the probe program runs in the workspace.")
 		add("ssh-after", "After the denied request: the same SSH session answers.")
-		add("control-probe-after", "After the denied request: the control workspace reaches the endpoint.")
-		add("host-probe-after", "After the denied request: the host reaches the endpoint.")
+		add("control-probe-after", "After the denied request: the control workspace reaches the endpoint, and the ends of those other ways out that MicroSandbox's default policy lets through.")
+		add("host-probe-after", "After the denied request: the host reaches the endpoint, and the end of each other way out.")
 		add("endpoint-after", "After the denied request: the endpoint finds itself healthy.")
 		inside = append(inside, Check{
-			Name: "no-leak", Alone: true, Sentence: "During the denied request the endpoint accepted nothing but the host's and the control's connections.",
+			Name: "no-leak", Alone: true, Sentence: "During the denied requests nothing arrived at the endpoint, or by any other way, but what is the host's or the control's.",
 		})
 		add("deny", "The workspace's connection to the endpoint was refused, or reset.")
+		add("sweep", "By each other way out, what the workspace sent was refused, or reset, or nothing came back.")
 	} else {
-		add("host-probe", "The host reaches the endpoint.")
+		add("host-probe", "The host reaches the endpoint, and the end of each other way out.")
 		add("public", "The workspace gets the endpoint's own bytes, and exactly one receipt has its nonce.")
+		add("sweep", "The workspace has tried each other way out, and what became of that is on record.")
 	}
 	return phaseChecks(provider, phase, outside, inside)
 }

@@ -40,7 +40,7 @@ func phaseChecks(provider, phase string, outside, inside []Check) []Check {
 		add("identity/boot-id", "The guest has booted anew: its boot ID is none of the earlier phases'.")
 	}
 	checks = append(checks, inside...)
-	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start, and the guest is that of the sandbox.")
+	add("identity/same-boot", "The guest's boot ID at the end of the phase is that of its start, the guest is that of the sandbox, and no sandbox of another store of MicroSandbox runs beside it.")
 	for i := range checks {
 		checks[i].Phase = phase
 	}

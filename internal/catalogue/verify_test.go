@@ -31,19 +31,19 @@ func breaks(c *report.Case, i int, v report.Verdict) {
 }
 
 func TestVerify(t *testing.T) {
-	// Case 1 is egress/builtin/public; its check 4 is created workspace/up.
+	// Case 1 is egress/builtin/public; its check 5 is created workspace/up.
 	for what, test := range map[string]struct {
 		damage func(*report.Report)
 		want   []string
 	}{
 		"a sound report": {func(*report.Report) {}, nil},
 		"a sound report of a failed case": {func(r *report.Report) {
-			breaks(&r.Cases[1], 4, report.Fail)
+			breaks(&r.Cases[1], 5, report.Fail)
 			r.Cases[1].Verdict = report.Fail
 		}, nil},
 		"a check after one that broke": {func(r *report.Report) {
-			breaks(&r.Cases[1], 4, report.Fail)
-			r.Cases[1].Checks[6].Verdict, r.Cases[1].Verdict = report.Pass, report.Fail
+			breaks(&r.Cases[1], 5, report.Fail)
+			r.Cases[1].Checks[7].Verdict, r.Cases[1].Verdict = report.Pass, report.Fail
 		}, []string{"case egress/builtin/public: check created policy was made, and it stands on created workspace/up, which did not pass"}},
 		"a check that was left out": {func(r *report.Report) {
 			last := len(r.Cases[1].Checks) - 1
@@ -51,12 +51,12 @@ func TestVerify(t *testing.T) {
 		}, []string{"case egress/builtin/public: check receipts was not reached, and all that it stands on passed"}},
 		"evidence that stands alone": {func(r *report.Report) {
 			c := &r.Cases[2]
-			breaks(c, 5, report.Inconclusive)
+			breaks(c, 6, report.Inconclusive)
 			c.Checks[len(c.Checks)-1].Verdict, c.Verdict = report.Fail, report.Fail
 		}, nil},
 		"a pass that stands alone": {func(r *report.Report) {
 			c := &r.Cases[2]
-			breaks(c, 5, report.Inconclusive)
+			breaks(c, 6, report.Inconclusive)
 			c.Checks[len(c.Checks)-1].Verdict, c.Verdict = report.Pass, report.Inconclusive
 		}, []string{"case egress/builtin/deny: check receipts was made, and it stands on created workspace/up, which did not pass"}},
 		"a case that never came to its checks": {func(r *report.Report) {
@@ -85,28 +85,28 @@ func TestVerify(t *testing.T) {
 		"an older run's case": {func(r *report.Report) { r.Cases[1].RunID = "r0" }, []string{
 			`case egress/builtin/public has the run ID "r0", and this run has "r1": it is another run's result`,
 		}},
-		"a check is missing": {func(r *report.Report) { r.Cases[1].Checks = slices.Delete(r.Cases[1].Checks, 4, 5) }, []string{
+		"a check is missing": {func(r *report.Report) { r.Cases[1].Checks = slices.Delete(r.Cases[1].Checks, 5, 6) }, []string{
 			"case egress/builtin/public: check created workspace/up was planned once and is in the report 0 times",
 		}},
 		"a check is there twice": {func(r *report.Report) {
-			r.Cases[1].Checks = slices.Insert(r.Cases[1].Checks, 4, r.Cases[1].Checks[4])
+			r.Cases[1].Checks = slices.Insert(r.Cases[1].Checks, 5, r.Cases[1].Checks[5])
 		}, []string{"case egress/builtin/public: check created workspace/up was planned once and is in the report 2 times"}},
 		"a check was not planned": {func(r *report.Report) {
 			r.Cases[1].Checks = append(r.Cases[1].Checks, report.Check{Name: "extra", Verdict: report.Pass})
 		}, []string{"case egress/builtin/public: check extra was not planned"}},
 		"checks out of order": {func(r *report.Report) {
 			c := r.Cases[1].Checks
-			c[4], c[5] = c[5], c[4]
+			c[5], c[6] = c[6], c[5]
 		}, []string{"case egress/builtin/public: check created identity/state came where created workspace/up was planned"}},
 		"an unknown verdict": {func(r *report.Report) {
-			breaks(&r.Cases[1], 4, "skipped")
+			breaks(&r.Cases[1], 5, "skipped")
 			r.Cases[1].Verdict = report.Inconclusive
 		}, []string{`case egress/builtin/public: check created workspace/up has the unknown verdict "skipped"`}},
-		"a verdict that does not follow": {func(r *report.Report) { breaks(&r.Cases[1], 4, report.Fail) }, []string{
-			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 37 checks and 0 problems`,
+		"a verdict that does not follow": {func(r *report.Report) { breaks(&r.Cases[1], 5, report.Fail) }, []string{
+			`case egress/builtin/public: its verdict is "pass", and "fail" follows from its 41 checks and 0 problems`,
 		}},
 		"a pass with a problem": {func(r *report.Report) { r.Cases[1].Problems = []string{"clean-up failed"} }, []string{
-			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 37 checks and 1 problem`,
+			`case egress/builtin/public: its verdict is "pass", and "inconclusive" follows from its 41 checks and 1 problem`,
 		}},
 		"a pass with zero checks": {func(r *report.Report) { r.Cases[0].Checks = nil }, []string{
 			"case contract/builtin/cli: check ssh/exit-code was planned once and is in the report 0 times",
@@ -191,7 +191,7 @@ func TestVerifyHoldsAComparisonAgainstItsCases(t *testing.T) {
 		r.Cases[last].Checks[0].Verdict, r.Cases[last].Verdict = report.NotReached, report.Inconclusive
 		want := []string{"case parity/egress: check public was not reached, and both cases that it compares passed"}
 		if broke {
-			breaks(&r.Cases[1], 4, report.Fail)
+			breaks(&r.Cases[1], 5, report.Fail)
 			r.Cases[1].Verdict, want = report.Fail, nil
 		}
 		if got := Verify(selected, r); !slices.Equal(got, want) {

@@ -24,9 +24,20 @@ const (
 	DenyProxy403               Fault = "deny-proxy-403"
 	DenyAcceptClose            Fault = "deny-accept-close"
 	DenyLeaks                  Fault = "deny-leaks"
+	DenyProxy443               Fault = "deny-proxy-443"
+	DenyOpenPort               Fault = "deny-open-port"
+	DenyOpenAddress            Fault = "deny-open-address"
+	DenyOpenIPv6               Fault = "deny-open-ipv6"
+	DenyOpenPrivate            Fault = "deny-open-private"
+	DenyOpenHost               Fault = "deny-open-host"
+	DenyOpenMetadata           Fault = "deny-open-metadata"
+	DenyOpenUDP                Fault = "deny-open-udp"
+	DenyOpenDNS                Fault = "deny-open-dns"
+	DenyOpenICMP               Fault = "deny-open-icmp"
 	PolicyNotActive            Fault = "policy-not-active"
 	PolicyLooser               Fault = "policy-looser"
 	PolicyOfUnknownShape       Fault = "policy-of-unknown-shape"
+	PolicyRuleUnknown          Fault = "policy-rule-unknown"
 	StatusUnknown              Fault = "status-unknown"
 	NoCreationTime             Fault = "no-creation-time"
 	RestartNoReboot            Fault = "restart-no-reboot"
@@ -94,9 +105,17 @@ const (
 	SSHDeadAfterStop        Fault = "ssh-dead-after-stop"
 	SSHToDeniedFails        Fault = "ssh-to-denied-fails"
 	SSHElsewhere            Fault = "ssh-elsewhere"
+	HostnameForged          Fault = "hostname-forged"
+	OtherStore              Fault = "other-store"
+	OtherStoreBeside        Fault = "other-store-beside"
 	DenyRefused             Fault = "deny-refused"
 	DenyDropped             Fault = "deny-dropped"
 	DenyDroppedAtRecreation Fault = "deny-dropped-at-recreation"
+	PolicyHolePort          Fault = "policy-hole-port"
+	PolicyHoleAddress       Fault = "policy-hole-address"
+	PolicyHoleGroup         Fault = "policy-hole-group"
+	PolicyHoleDomain        Fault = "policy-hole-domain"
+	PolicyHoleOrder         Fault = "policy-hole-order"
 	ImageThroughDocker      Fault = "image-through-docker"
 	RegistryNeverRead       Fault = "registry-never-read"
 	ImageThroughRegistry    Fault = "image-through-registry"
@@ -152,6 +171,8 @@ const (
 	EndpointDeadAtEnd   Fault = "endpoint-dead-at-end"
 	EndpointForgets     Fault = "endpoint-forgets"
 	EndpointStranger    Fault = "endpoint-stranger"
+	WaysFail            Fault = "ways-fail"
+	WayDies             Fault = "way-dies"
 	RegistryFails       Fault = "registry-fails"
 	RegistryRefuses     Fault = "registry-refuses"
 	RegistryDies        Fault = "registry-dies"
@@ -229,9 +250,20 @@ func Catalogue() []Entry {
 		{DenyProxy403, StandIn, "Denied connections are established, and a proxy answers 403."},
 		{DenyAcceptClose, StandIn, "Denied connections are established, and closed without an answer."},
 		{DenyLeaks, StandIn, "Denied connections are refused to the client, and made to the destination all the same."},
+		{DenyProxy443, StandIn, "Denied connections to port 443 are established, and a proxy answers 403."},
+		{DenyOpenPort, StandIn, "Egress is denied, save to port 443 of all public addresses, of which nothing is said."},
+		{DenyOpenAddress, StandIn, "Egress is denied, save to addresses of a documentation range, of which nothing is said."},
+		{DenyOpenIPv6, StandIn, "Egress is denied, save to IPv6 addresses, of which nothing is said."},
+		{DenyOpenPrivate, StandIn, "Egress is denied, save to private addresses, of which nothing is said."},
+		{DenyOpenHost, StandIn, "Egress is denied, save to the host's loopback address, of which nothing is said."},
+		{DenyOpenMetadata, StandIn, "Egress is denied, save to 169.254.169.254, of which nothing is said."},
+		{DenyOpenUDP, StandIn, "Egress is denied, save by UDP, of which nothing is said."},
+		{DenyOpenDNS, StandIn, "Egress is denied, and the gateway passes on queries of names, of which nothing is said."},
+		{DenyOpenICMP, StandIn, "Egress is denied, save by echo requests, of which nothing is said."},
 		{PolicyNotActive, StandIn, "Denied egress is stored, and the running sandbox has the default policy."},
 		{PolicyLooser, StandIn, "Denied egress is stored with a rule that allows all public addresses."},
 		{PolicyOfUnknownShape, StandIn, "The network policy is reported in a form that nobody knows."},
+		{PolicyRuleUnknown, StandIn, "Denied egress is reported with a rule whose action nobody knows."},
 		{StatusUnknown, StandIn, "A sandbox that runs has a status that nobody knows."},
 		{NoCreationTime, StandIn, "A sandbox is reported without the time of its creation."},
 		{RestartNoReboot, StandIn, "A sandbox that was stopped and started has the boot ID that it had before."},
@@ -296,9 +328,17 @@ func Catalogue() []Entry {
 		{SSHDeadAfterStop, Reference, "A workspace that was stopped once cannot be entered any more."},
 		{SSHToDeniedFails, Reference, "SSH enters no workspace whose egress is denied."},
 		{SSHElsewhere, Reference, "SSH enters another workspace, made alike, and not the one that was named."},
+		{HostnameForged, Reference, "SSH enters another workspace, made alike, whose host name is that of the one that was named."},
+		{OtherStore, Reference, "SSH enters a workspace of the same name in another store of MicroSandbox."},
+		{OtherStoreBeside, Reference, "A workspace of the same name runs in another store of MicroSandbox beside the one that was named."},
 		{DenyRefused, Reference, "An up with the option that denies egress fails."},
 		{DenyDropped, Reference, "The option that denies egress is accepted and dropped."},
 		{DenyDroppedAtRecreation, Reference, "The option that denies egress is dropped when the workspace is recreated."},
+		{PolicyHolePort, Reference, "Egress is denied, save to one port of all public addresses."},
+		{PolicyHoleAddress, Reference, "Egress is denied, save to addresses of a documentation range."},
+		{PolicyHoleGroup, Reference, "Egress is denied, save to all private addresses."},
+		{PolicyHoleDomain, Reference, "Egress is denied, save to what a name stands for."},
+		{PolicyHoleOrder, Reference, "Egress is denied, and a rule that denies all comes after one that allows: the first holds."},
 		{ImageThroughDocker, Reference, "An image of a registry is pulled into Docker, and taken from there."},
 		{RegistryNeverRead, Reference, "An image of a registry is made up on the spot, and the registry is not asked."},
 		{ImageThroughRegistry, Reference, "An image that only Docker has, or the base of what is built, is pushed to the registry that its reference names."},
@@ -348,6 +388,8 @@ func Catalogue() []Entry {
 		{EndpointDeadAtEnd, Fixture, "The endpoint dies after the denied request, once the host was answered."},
 		{EndpointForgets, Fixture, "The endpoint keeps no receipt of what it answered."},
 		{EndpointStranger, Fixture, "A stranger's receipt turns up at the endpoint."},
+		{WaysFail, Fixture, "The listeners at the ends of the other ways out cannot be started."},
+		{WayDies, Fixture, "The listener at the end of one other way out is dead."},
 
 		{RegistryFails, Fixture, "The registry cannot listen."},
 		{RegistryRefuses, Fixture, "The registry takes no image."},

@@ -98,10 +98,11 @@ type CreateOptions struct {
 
 	Env        map[string]string
 	Labels     map[string]string
-	User       string // empty leaves it to the image
-	Workdir    string // must exist in the image; empty leaves it to the image
-	DenyEgress bool   // deny what no rule allows
-	Copies     []Copy // put into the guest before its first boot
+	User       string   // empty leaves it to the image
+	Workdir    string   // must exist in the image; empty leaves it to the image
+	DenyEgress bool     // deny what no rule allows
+	NetRules   []string // rules of the network policy, in msb's words; the first one that matches holds
+	Copies     []Copy   // put into the guest before its first boot
 }
 
 // Copy is a file of the host and the absolute path at which the guest gets it.
@@ -193,6 +194,9 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) error {
 	}
 	if o.DenyEgress {
 		args = append(args, "--net-default-egress", "deny")
+	}
+	for _, rule := range o.NetRules {
+		args = append(args, "--net-rule", rule)
 	}
 	for _, cp := range o.Copies {
 		args = append(args, "--copy-file", cp.Source+":"+cp.Target)

@@ -83,7 +83,7 @@ func (d Driver) Prepare(ctx context.Context, workspace string, o driver.RunOptio
 	for _, f := range o.Files {
 		create.Copies = append(create.Copies, msb.Copy(f))
 	}
-	return create, nil
+	return misbehave(create), nil
 }
 
 // Create creates the machine that Prepare has prepared, as Run does.

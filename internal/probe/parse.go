@@ -23,6 +23,20 @@ func TCPArgs(addr netip.AddrPort, nonce string, timeout time.Duration) []string 
 	return []string{"tcp", "--address", addr.String(), "--nonce", nonce, "--timeout", timeout.String()}
 }
 
+// SweepArgs are the arguments by which the program tries all targets with a nonce, which is fit for a DNS label too. A TCP try has the
+// timeout, any other is over after the silence.
+func SweepArgs(targets []Target, nonce string, timeout, silence time.Duration) []string {
+	args := []string{"sweep", "--nonce", nonce, "--timeout", timeout.String(), "--silence", silence.String()}
+	for _, t := range targets {
+		addr := t.Addr.String()
+		if t.AtResolver {
+			addr = fmt.Sprintf("%s:%d", Resolver, t.Addr.Port())
+		}
+		args = append(args, "--try", fmt.Sprintf("%s=%s:%s", t.Name, t.Kind, addr))
+	}
+	return args
+}
+
 // BootIDArgs are the arguments by which the program reports the boot id.
 func BootIDArgs() []string { return []string{"boot-id"} }
 
@@ -69,6 +83,14 @@ func ParseTCP(stdout []byte) (t TCP, err error) {
 		return slices.Contains(Outcomes, t.Outcome) && slices.Contains([]Stage{StageConnect, StageWrite, StageRead}, t.Stage)
 	})
 	return t, err
+}
+
+// ParseSweep reads what the program printed for SweepArgs; see ParseVersion.
+func ParseSweep(stdout []byte) (s Sweep, err error) {
+	err = parse("sweep", stdout, &s, func() bool {
+		return !slices.ContainsFunc(s.Tries, func(t Try) bool { return t.Name == "" || !slices.Contains(SweepOutcomes, t.Outcome) })
+	})
+	return s, err
 }
 
 // ParseBootID reads what the program printed for BootIDArgs; see ParseVersion.

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"dagger/parity/internal/fault"
+	"dagger/parity/internal/msbdriver"
+	"dagger/parity/internal/reference/driver"
 )
 
 // runFunc is what a command does.
@@ -131,6 +133,18 @@ func misbehavingSSH(ctx context.Context, c *cobra.Command, args []string, run ru
 		_ = os.Setenv("DEVSY_HOME", string(home))
 	case fault.On(fault.SSHElsewhere) && isShadowed(args):
 		args = []string{shadow(args[0])}
+	case fault.On(fault.HostnameForged) && isShadowed(args):
+		if err := forgeHostname(ctx, shadow(args[0]), args[0]); err != nil {
+			return err
+		}
+		args = []string{shadow(args[0])}
+	case fault.On(fault.OtherStore):
+		for _, entry := range otherStore(args[0]) {
+			name, value, _ := strings.Cut(entry, "=")
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
 	}
 	err := run(ctx, c, args)
 	if fault.On(fault.SSHExitCodeLost) && !stdio {
@@ -274,10 +288,48 @@ func isShadowed(args []string) bool {
 	return err == nil
 }
 
-// andShadow runs a command and, where SSH is to go elsewhere, the same for the workspace that is made alike.
+// forgeHostname gives a workspace's guest the host name of another's.
+func forgeHostname(ctx context.Context, id, as string) error {
+	w, d, err := opened(id)
+	if err != nil {
+		return err
+	}
+	defer release(d)
+	other, _, err := opened(as)
+	if err != nil {
+		return err
+	}
+	_, err = d.Exec(ctx, w.UID, []string{"hostname", msbdriver.Name(other.UID)}, driver.Streams{})
+	return err
+}
+
+// otherStore is the environment by which this CLI has a workspace of the same name in another store of MicroSandbox.
+func otherStore(id string) []string {
+	dir := filepath.Join(filepath.Dir(os.Getenv("MSB_HOME")), "other", id)
+	return []string{"DEVSY_HOME=" + filepath.Join(dir, "records"), "MSB_HOME=" + filepath.Join(dir, "m")}
+}
+
+// makeOtherStore makes what otherStore names, once: the records are those of now, so that the workspace has the same name there.
+func makeOtherStore(id string) error {
+	s, err := openState()
+	if err != nil {
+		return err
+	}
+	_, records, _ := strings.Cut(otherStore(id)[0], "=")
+	_, store, _ := strings.Cut(otherStore(id)[1], "=")
+	if _, err := os.Stat(store); err == nil {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(store, 0o755), os.CopyFS(filepath.Join(records, "contexts", contextName), os.DirFS(s.dir)))
+}
+
+// andShadow runs a command and, where there is to be a second workspace, the same for that: one that is made alike, or one of the same
+// name in another store.
 func andShadow(ctx context.Context, c *cobra.Command, args []string, run runFunc) error {
 	err := run(ctx, c, args)
-	if err != nil || !fault.On(fault.SSHElsewhere) || c.Parent().Name() != "workspace" {
+	alike := fault.On(fault.SSHElsewhere) || fault.On(fault.HostnameForged)
+	stored := fault.On(fault.OtherStore) || fault.On(fault.OtherStoreBeside)
+	if err != nil || !alike && !stored || c.Parent().Name() != "workspace" {
 		return err
 	}
 	self, err := os.Executable()
@@ -289,10 +341,18 @@ func andShadow(ctx context.Context, c *cobra.Command, args []string, run runFunc
 	if c.Name() == "up" {
 		at = slices.Index(again, "--id") + 1
 	}
-	again[at] = shadow(again[at])
+	env := append(os.Environ(), fault.Env+"=")
+	if alike {
+		again[at] = shadow(again[at])
+	} else {
+		if err := makeOtherStore(again[at]); err != nil {
+			return err
+		}
+		env = append(env, otherStore(again[at])...)
+	}
 	again = append(again, ignoreNotFound(c)...)
 	child := exec.CommandContext(ctx, self, again...)
-	child.Env = append(os.Environ(), fault.Env+"=")
+	child.Env = env
 	child.Stderr = c.ErrOrStderr()
 	return child.Run()
 }

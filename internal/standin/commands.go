@@ -22,7 +22,7 @@ import (
 type createOptions struct {
 	image, name, memory, user, workdir, egress, pull string
 	cpus                                             int
-	env, labels, copies                              []string
+	env, labels, copies, rules                       []string
 }
 
 func (o *createOptions) flags(f *pflag.FlagSet) {
@@ -34,6 +34,7 @@ func (o *createOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.user, "user", "u", "", "")
 	f.StringVarP(&o.workdir, "workdir", "w", "", "")
 	f.StringVar(&o.egress, "net-default-egress", "", "")
+	f.StringArrayVar(&o.rules, "net-rule", nil, "")
 	f.StringVar(&o.pull, "pull", "if-missing", "") // it pulls none
 	f.StringArrayVar(&o.copies, "copy-file", nil, "")
 }
@@ -49,6 +50,16 @@ func (o createOptions) machine() (machine, error) {
 	}
 	if o.egress != "" && o.egress != "allow" && o.egress != "deny" {
 		return m, &usageError{fmt.Sprintf("invalid value '%s' for '--net-default-egress'", o.egress), "msb create [OPTIONS] <IMAGE>"}
+	}
+	if len(o.rules) > 0 && !m.DenyEgress {
+		return m, errors.New("the stand-in for msb takes --net-rule only with --net-default-egress deny")
+	}
+	for _, text := range o.rules {
+		rules, err := parseRules(text)
+		if err != nil {
+			return m, &usageError{err.Error(), "msb create [OPTIONS] <IMAGE>"}
+		}
+		m.Rules = append(m.Rules, rules...)
 	}
 	var err error
 	if m.MemoryMiB, err = strconv.Atoi(strings.TrimSuffix(o.memory, "M")); err != nil || m.MemoryMiB <= 0 || o.cpus <= 0 {

@@ -84,7 +84,8 @@ func makeGuest() ([]*os.File, error) {
 	}
 	hosts := "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback " + name + "\n"
 	err = errors.Join(os.MkdirAll("/etc", 0o755), os.WriteFile("/etc/hosts", []byte(hosts), 0o644),
-		os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644))
+		os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644),
+		os.WriteFile("/etc/resolv.conf", []byte("nameserver "+gatewayAddress.String()+"\n"), 0o644))
 	if err != nil {
 		return nil, err
 	}

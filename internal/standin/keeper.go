@@ -236,10 +236,11 @@ func relayFor(m machine, conn *net.UnixConn) error {
 		return errors.New(up.Error)
 	}
 	e := m.enforcement()
+	var files []*os.File
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "guest's socket")
-		if i == 1 {
-			go leak(f)
+		if i >= socketPackets {
+			files = append(files, f)
 			continue
 		}
 		l, err := net.FileListener(f)
@@ -249,5 +250,9 @@ func relayFor(m machine, conn *net.UnixConn) error {
 		f.Close()
 		go relay(l, e.relay)
 	}
+	if len(fds) != socketRaw+1 {
+		return fmt.Errorf("the guest's init sent %d sockets", len(fds))
+	}
+	go packets{from: files[0], to: files[1], enforcement: e}.pass()
 	return nil
 }

@@ -1,7 +1,6 @@
 package standin
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,155 +10,120 @@ import (
 	"os"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/internal/fault"
 )
 
-// enforcement is what becomes of a guest's TCP connections to public addresses.
+// enforcement is what becomes of what a guest sends.
 type enforcement struct {
-	relay  func(*net.TCPConn) // takes every connection, established; nil: there is no relay
-	refuse bool               // what is not taken is reset, else dropped
-	leak   bool               // what is not taken is dialled all the same
+	rules  []rule             // what they allow gets out
+	relay  func(*net.TCPConn) // takes a TCP connection that is allowed, which is established by then
+	refuse bool               // a TCP connection that is not allowed is reset, else dropped
+	leak   bool               // a TCP connection that is not allowed is made all the same
 }
 
 // enforcement is what this boot of the sandbox enforces. Keeper and init work it out alike.
 func (m machine) enforcement() enforcement {
-	ignored := fault.On(fault.DenyIgnored) || fault.On(fault.PolicyNotActive) || fault.On(fault.PolicyLooser) || fault.On(fault.ProbeForged) ||
-		fault.On(fault.DenyIgnoredAfterRestart) && m.Boots > 1 || fault.On(fault.DenyIgnoredAfterRecreation) && m.Recreated
-	denied := m.DenyEgress && !ignored || fault.On(fault.ControlDenied)
+	e := enforcement{rules: m.rulesInForce(), relay: forwardFrom(""), refuse: true}
+	denied := len(e.rules) == 0
 	switch {
 	case !denied && fault.On(fault.ExternalOtherPeer) && m.External:
-		return enforcement{relay: forwardFrom("127.0.0.9"), refuse: true}
+		e.relay = forwardFrom("127.0.0.9")
 	case !denied:
-		return enforcement{relay: forwardFrom(""), refuse: true}
 	case fault.On(fault.ExternalResets) && m.External:
-		return enforcement{relay: reset, refuse: true}
+		e.rules, e.relay = mustParse("allow@public:tcp"), reset
 	case fault.On(fault.DenyProxy403):
-		return enforcement{relay: answer403, refuse: true}
+		e.rules, e.relay = mustParse("allow@public:tcp"), answer403
+	case fault.On(fault.DenyProxy443):
+		e.rules, e.relay = mustParse("allow@public:tcp:443"), answer403
 	case fault.On(fault.DenyAcceptClose):
-		return enforcement{relay: hangUp, refuse: true}
+		e.rules, e.relay = mustParse("allow@public:tcp"), hangUp
+	default:
+		e.refuse, e.leak = !fault.On(fault.DenyDrops), fault.On(fault.DenyLeaks)
 	}
-	return enforcement{refuse: !fault.On(fault.DenyDrops), leak: fault.On(fault.DenyLeaks)}
+	return e
 }
 
-// guestAddress is the guest's own address.
-var guestAddress = netip.MustParseAddr("172.16.0.6")
-
-// private are the addresses that msb's default policy does not let a guest reach.
-var private = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
-
-func prefixes(list ...string) (all []netip.Prefix) {
-	for _, p := range list {
-		all = append(all, netip.MustParsePrefix(p))
-	}
-	return all
-}
+// The guest's own addresses, and that of its gateway, by which it reaches the loopback interface of the lab.
+var (
+	guestAddress   = netip.MustParseAddr("172.16.0.6")
+	guestAddress6  = netip.MustParseAddr("fd42:6d73:62::6")
+	gatewayAddress = netip.MustParseAddr("172.16.0.5")
+)
 
 // Modules are the kernel modules that the rules of guests' networks need.
 var Modules = []string{"nf_tables", "nft_chain_nat", "nft_redir", "nft_reject_inet", "nft_reject_ipv4", "nft_reject_ipv6"}
 
-// makeNetwork configures the network namespace of a guest, the calling process's, and gives the socket to which its connections are
-// redirected, and one that sees its packets if they are to leak.
+// makeNetwork configures the network namespace of a guest, the calling process's, and gives the sockets by which the keeper does what is
+// left to do, in the order of the constants below.
 //
-// The guest has only its loopback interface, and takes every IPv4 address for one on it. So what it sends arrives in the guest itself:
-// connections for the relay are redirected to the relay's socket, and a filter refuses whatever else is not for the guest.
+// The guest has only its loopback interface, and takes every address for one on it. So what it sends arrives in the guest itself: TCP
+// connections for the relay are redirected to the relay's sockets, the keeper reads all IPv4 packets and answers those of other protocols,
+// and a filter refuses or drops whatever else is not for the guest.
 func makeNetwork(e enforcement) (sockets []*os.File, err error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return nil, err
 	}
-	if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(guestAddress, 32))}); err != nil {
-		return nil, fmt.Errorf("give the guest its address: %w", err)
-	}
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return nil, err
 	}
-	all := netlink.Route{LinkIndex: lo.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Type: unix.RTN_LOCAL,
-		Scope: netlink.SCOPE_HOST, Src: guestAddress.AsSlice()}
-	if err := netlink.RouteAdd(&all); err != nil {
-		return nil, fmt.Errorf("add the guest's route: %w", err)
+	for _, f := range []struct{ own, all netip.Prefix }{
+		{netip.PrefixFrom(guestAddress, 32), netip.MustParsePrefix("0.0.0.0/0")},
+		{netip.PrefixFrom(guestAddress6, 128), netip.MustParsePrefix("::/0")},
+	} {
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(f.own), Flags: unix.IFA_F_NODAD}); err != nil {
+			return nil, fmt.Errorf("give the guest the address %s: %w", f.own, err)
+		}
+		all := netlink.Route{LinkIndex: lo.Attrs().Index, Dst: ipNet(f.all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL,
+			Scope: netlink.SCOPE_HOST, Src: f.own.Addr().AsSlice()}
+		if err := netlink.RouteAdd(&all); err != nil {
+			return nil, fmt.Errorf("add the guest's route %s: %w", f.all, err)
+		}
 	}
-	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-	if err != nil {
-		return nil, err
+	for _, family := range families {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(family.loopback, 0)))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		f, err := l.File()
+		if err != nil {
+			return nil, err
+		}
+		sockets = append(sockets, f)
+		if err := family.filter(e, l.Addr().(*net.TCPAddr).AddrPort().Port()); err != nil {
+			return nil, fmt.Errorf("set the guest's nftables rules (the kernel needs nf_tables with nat and reject): %w", err)
+		}
 	}
-	defer l.Close()
-	f, err := l.File()
-	if err != nil {
-		return nil, err
-	}
-	sockets = append(sockets, f)
-	if e.leak {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_IP)))
+	for _, socket := range []struct{ family, kind, protocol int }{
+		{unix.AF_PACKET, unix.SOCK_DGRAM, int(htons(unix.ETH_P_IP))}, {unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW},
+	} {
+		fd, err := unix.Socket(socket.family, socket.kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, socket.protocol)
 		if err != nil {
 			return nil, err
 		}
 		sockets = append(sockets, os.NewFile(uintptr(fd), "packets"))
 	}
-	if err := filter(e, l.Addr().(*net.TCPAddr).AddrPort().Port()); err != nil {
-		return nil, fmt.Errorf("set the guest's nftables rules (the kernel needs nf_tables with nat and reject): %w", err)
-	}
 	return sockets, nil
 }
 
-// filter sets the nftables rules of a guest.
-func filter(e enforcement, relayPort uint16) error {
-	c := &nftables.Conn{}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "egress"})
-	drop := nftables.ChainPolicyDrop
-	input := c.AddChain(&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter, Policy: &drop})
-	rule := func(chain *nftables.Chain, exprs ...expr.Any) {
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
-	}
-	tcp := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-	}
-	accept := &expr.Verdict{Kind: expr.VerdictAccept}
-	for _, own := range []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.PrefixFrom(guestAddress, 32)} {
-		rule(input, append(destination(own), accept)...)
-	}
-	if e.refuse {
-		rule(input, append(tcp, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})...)
-	}
-	if e.relay != nil {
-		output := c.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeNAT,
-			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
-		for _, p := range private {
-			rule(output, append(destination(p), accept)...)
-		}
-		rule(output, append(tcp, &expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, relayPort)},
-			&expr.Redir{RegisterProtoMin: 1})...)
-	}
-	return c.Flush()
-}
-
-// destination matches packets to a prefix.
-func destination(p netip.Prefix) []expr.Any {
-	const offset, size = 16, 4 // of the destination in an IPv4 header
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: net.CIDRMask(p.Bits(), 32), Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()},
-	}
-}
+// The places of the sockets that makeNetwork gives. Those before are the relay's.
+const (
+	socketPackets = 2 // reads the guest's IPv4 packets
+	socketRaw     = 3 // sends IPv4 packets to the guest
+)
 
 func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func htons(v uint16) uint16 { return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)) }
 
 // relay takes a guest's connections, which are established by then.
 func relay(l net.Listener, take func(*net.TCPConn)) {
-	if take == nil {
-		return
-	}
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -188,15 +152,16 @@ func reset(conn *net.TCPConn) {
 func forward(conn *net.TCPConn, from string) {
 	defer conn.Close()
 	to, err := originalDestination(conn)
-	if err != nil || isPrivate(to.Addr()) {
+	if err != nil {
 		_ = conn.SetLinger(0) // close by reset
 		return
 	}
+	to = behindGateway(to)
 	d := net.Dialer{Timeout: dialDeadline}
 	if from != "" {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	dialled, err := d.Dial("tcp4", to.String())
+	dialled, err := d.Dial("tcp", to.String())
 	if err != nil {
 		_ = conn.SetLinger(0)
 		return
@@ -237,11 +202,31 @@ func hangUp(conn *net.TCPConn) {
 	conn.Close()
 }
 
+// behindGateway is where the lab's host is dialled for what a guest dialled.
+func behindGateway(to netip.AddrPort) netip.AddrPort {
+	if to.Addr() == gatewayAddress {
+		return netip.AddrPortFrom(families[0].loopback, to.Port())
+	}
+	return to
+}
+
 // originalDestination is where the guest dialled, before the redirection.
 func originalDestination(conn *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return netip.AddrPort{}, err
+	}
+	if conn.LocalAddr().(*net.TCPAddr).IP.To4() == nil {
+		var info *unix.IPv6MTUInfo // begins with a sockaddr_in6
+		var infoErr error
+		err = raw.Control(func(fd uintptr) {
+			info, infoErr = unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+		})
+		if err = errors.Join(err, infoErr); err != nil {
+			return netip.AddrPort{}, err
+		}
+		port := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, info.Addr.Port))
+		return netip.AddrPortFrom(netip.AddrFrom16(info.Addr.Addr), port), nil
 	}
 	var name *unix.IPv6Mreq // of the size of a sockaddr_in
 	var nameErr error
@@ -251,49 +236,4 @@ func originalDestination(conn *net.TCPConn) (netip.AddrPort, error) {
 	}
 	b := name.Multiaddr
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:4])), nil
-}
-
-func isPrivate(a netip.Addr) bool {
-	for _, p := range private {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}
-
-// leak dials the destination of each of the guest's connections, whatever became of it.
-func leak(packets *os.File) {
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := packets.Read(buf)
-		if err != nil {
-			return
-		}
-		to, ok := dialled(buf[:n])
-		if !ok || isPrivate(to.Addr()) {
-			continue
-		}
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), dialDeadline)
-			defer cancel()
-			var d net.Dialer
-			if conn, err := d.DialContext(ctx, "tcp4", to.String()); err == nil {
-				conn.Close()
-			}
-		}()
-	}
-}
-
-// dialled tells where to an IPv4 packet opens a TCP connection, if it does.
-func dialled(packet []byte) (netip.AddrPort, bool) {
-	const syn, ack = 0x02, 0x10
-	if len(packet) < 20 || packet[9] != unix.IPPROTO_TCP {
-		return netip.AddrPort{}, false
-	}
-	segment := packet[min(int(packet[0]&0x0f)*4, len(packet)):]
-	if len(segment) < 20 || segment[13]&(syn|ack) != syn {
-		return netip.AddrPort{}, false
-	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(packet[16:20])), binary.BigEndian.Uint16(segment[2:4])), true
 }

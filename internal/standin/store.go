@@ -55,6 +55,7 @@ type machine struct {
 	User       string
 	Workdir    string
 	DenyEgress bool
+	Rules      []rule   // of the network policy
 	External   bool     // an external runtime made it
 	Copies     []string // SOURCE:TARGET
 
@@ -211,10 +212,13 @@ func (s store) inspect(name string) (map[string]any, error) {
 func (m machine) config(img image, policy bool) map[string]any {
 	network := map[string]any{"enabled": true, "ports": []any{}, "strict": false, "max_connections": nil, "trust_host_cas": false}
 	if m.DenyEgress && policy {
-		rules := []any{}
-		if fault.On(fault.PolicyLooser) {
-			rules = append(rules, map[string]any{"action": "allow", "destination": map[string]string{"group": "public"},
-				"direction": "egress", "ports": []any{}, "protocols": []any{}})
+		rules := append([]rule{}, m.Rules...)
+		switch {
+		case fault.On(fault.PolicyLooser):
+			rules = append(rules, mustParse("allow@public")...)
+		case fault.On(fault.PolicyRuleUnknown):
+			rules = append(rules, mustParse("deny@any")...)
+			rules[0].Action = "ponder"
 		}
 		network["policy"] = map[string]any{"default_egress": "deny", "default_ingress": "allow", "rules": rules}
 	}

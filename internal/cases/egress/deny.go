@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"dagger/parity/fixtures/ways"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
+	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/probe"
 	"dagger/parity/internal/report"
 )
@@ -16,7 +18,7 @@ func (s *scenario) denied(phase string, target *workspace.Guest) {
 	if s.Broken() {
 		return
 	}
-	mark := s.endpoint.Mark()
+	mark, wayMark := s.endpoint.Mark(), s.ways.Mark()
 	s.Check(phase, "endpoint-before", s.bracketEndpoint)
 	s.Check(phase, "host-probe-before", s.probeHost)
 	s.Check(phase, "control-probe-before", s.probeControl)
@@ -34,12 +36,14 @@ func (s *scenario) denied(phase string, target *workspace.Guest) {
 	s.forbidden[nonce] = true
 	answer, err := s.dial(target, nonce)
 	s.Observe(phase, "probe", "%s", outcome(answer, err))
+	swept, sweepErr := s.sweep(target, nonce, silence, func(catalogue.Way) bool { return true })
+	s.observe(phase, swept)
 	s.Check(phase, "ssh-after", func() cases.Finding { return s.alive(target) })
 	s.Check(phase, "control-probe-after", s.probeControl)
 	s.Check(phase, "host-probe-after", s.probeHost)
 	s.Check(phase, "endpoint-after", s.bracketEndpoint)
 
-	leak := s.leak(mark)
+	leak := s.leak(mark, wayMark)
 	if leak.Verdict == report.Fail {
 		// A leak is a leak, though a bracket broke or the case's time is over.
 		s.leaked = true
@@ -48,6 +52,7 @@ func (s *scenario) denied(phase string, target *workspace.Guest) {
 	}
 	s.Check(phase, "no-leak", func() cases.Finding { return leak })
 	s.Check(phase, "deny", func() cases.Finding { return judgeDeny(answer, err) })
+	s.Check(phase, "sweep", func() cases.Finding { return judgeSweep(swept, sweepErr) })
 }
 
 // judgeDeny judges the denied probe between intact brackets, when the endpoint accepted nothing.
@@ -75,9 +80,10 @@ func judgeDeny(answer probe.TCP, err error) cases.Finding {
 // leak looks at what the endpoint accepted since the mark: only the host's, the control's and its own connections may be there. A
 // request of the target's is a leak. So is a connection without a nonce, if the brackets are intact: else it may be that of a
 // host's or control's probe which came no further.
-func (s *scenario) leak(mark int) cases.Finding {
+func (s *scenario) leak(mark int, wayMark ways.Mark) cases.Finding {
 	// A connection that is still open and has sent nothing by then counts as one without a nonce.
 	_ = s.Bounded(settleDeadline, s.endpoint.Settle)
+	_ = s.Bounded(settleDeadline, s.ways.Settle)
 	intact := !s.Broken() && s.Ctx.Err() == nil
 	var unclear []string
 	for _, r := range s.endpoint.Since(mark) {
@@ -90,6 +96,9 @@ func (s *scenario) leak(mark int) cases.Finding {
 		default:
 			unclear = append(unclear, describeReceipt(r))
 		}
+	}
+	if f := s.leakedBy(s.ways.Since(wayMark), intact); f.Verdict != report.Pass {
+		return f
 	}
 	if len(unclear) > 0 {
 		return cases.Unclear("", orNone(unclear), "something else dialled the endpoint: the run's evidence is not sound")
@@ -113,8 +122,16 @@ func (s *scenario) alive(g *workspace.Guest) cases.Finding {
 	return cases.Passed("a fresh word came back")
 }
 
+// probeControl runs the probe program in the control workspace: it must reach the endpoint, and the ends of those other ways out that the
+// default policy lets through.
 func (s *scenario) probeControl() cases.Finding {
+	next := fmt.Sprintf("the control workspace does not get through: a refusal to %s proves nothing", targetID)
 	nonce := s.expect("control")
 	answer, err := s.dial(s.control, nonce)
-	return s.judgeBracket(answer, err, nonce, fmt.Sprintf("the control workspace does not reach the endpoint: a refusal to %s proves nothing", targetID))
+	if f := s.judgeBracket(answer, err, nonce, next); f.Verdict != report.Pass {
+		return f
+	}
+	nonce = s.expectSweep("control")
+	swept, err := s.sweep(s.control, nonce, probeTimeout, func(w catalogue.Way) bool { return w.Open })
+	return s.judgeSweepBracket(swept, err, nonce, next)
 }

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dagger/parity/fixtures/endpoint"
+	"dagger/parity/fixtures/link"
+	"dagger/parity/fixtures/ways"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
@@ -112,13 +114,13 @@ func (p *place) probe() string { return filepath.Join(p.programs, "parity-probe"
 const guestProbe = "/tmp/parity-probe"
 
 // enter opens a session to a guest. fake, if any, is a shell script in place of its probe program's command tcp, where $REAL is the
-// real program and "$@" its arguments.
-func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
+// real program and "$@" its arguments, and sweep one in place of its command sweep.
+func (p *place) enter(t *testing.T, name, fake, sweep string) *workspace.Guest {
 	t.Helper()
 	program := p.probe()
 	if fake != "" {
 		program = filepath.Join(p.dir, name+"-probe")
-		script := "#!/bin/bash\nREAL=" + p.probe() + "\n[ \"$1\" = tcp ] || exec $REAL \"$@\"\nADDRESS=$3; HOST=${3%:*}; PORT=${3##*:}\n" + fake + "\n"
+		script := "#!/bin/bash\nREAL=" + p.probe() + "\nif [ \"$1\" = sweep ]; then\n" + sweep + "\nexit; fi\n[ \"$1\" = tcp ] || exec $REAL \"$@\"\nADDRESS=$3; HOST=${3%:*}; PORT=${3##*:}\n" + fake + "\n"
 		if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -144,6 +146,35 @@ func (p *place) enter(t *testing.T, name, fake string) *workspace.Guest {
 	return &workspace.Guest{Session: session, Probe: guestProbe}
 }
 
+// newWays starts the listeners of the other ways out in the tests' namespaces.
+func newWays(t *testing.T) *ways.Ways {
+	t.Helper()
+	l, err := link.New(link.Options{Name: "test", Others: ways.Addresses()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	w, err := ways.Start(l.Address.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// deniedSweep is a shell script in place of the probe program's command sweep in a guest whose egress is denied.
+const deniedSweep = `printf '{"tries":['; SEP=
+for A in "$@"; do
+	case $A in *=tcp:*) OUTCOME=refused;; *=*:*) OUTCOME=silence;; *) continue;; esac
+	printf '%s{"name":"%s","outcome":"%s","errno":"","body":"","detail":"","elapsedMillis":1}' "$SEP" "${A%%=*}" $OUTCOME
+	SEP=,
+done
+echo ']}'`
+
 // windowChecks are the checks of the denied window of one phase, in the catalogue's order.
 func windowChecks(t *testing.T) catalogue.Case {
 	t.Helper()
@@ -152,13 +183,13 @@ func windowChecks(t *testing.T) catalogue.Case {
 		t.Fatal("the catalogue has no egress/builtin/deny")
 	}
 	first := slices.IndexFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name == "endpoint-before" })
-	last := slices.IndexFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name == "deny" })
+	last := slices.IndexFunc(plan.Checks, func(c catalogue.Check) bool { return c.Name == "sweep" })
 	plan.Checks = plan.Checks[first : last+1]
 	return plan
 }
 
 // deniedWindow goes through one denied window and gives what was found.
-func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
+func (p *place) deniedWindow(t *testing.T, fake, sweep string) report.Case {
 	t.Helper()
 	var err error
 	if p.endpoint, err = endpoint.Start(netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
@@ -183,9 +214,9 @@ func (p *place) deniedWindow(t *testing.T, fake string) report.Case {
 			Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Env: cases.Env{Tools: cases.Tools{Probe: p.probe()}}, Ctx: ctx,
 		},
 		deny:     true,
-		endpoint: p.endpoint, control: p.enter(t, "control", ""), expected: map[string]bool{}, forbidden: map[string]bool{},
+		endpoint: p.endpoint, ways: newWays(t), control: p.enter(t, "control", "", ""), expected: map[string]bool{}, swept: map[string]bool{}, forbidden: map[string]bool{},
 	}
-	s.denied(catalogue.Created, p.enter(t, "target", fake))
+	s.denied(catalogue.Created, p.enter(t, "target", fake, sweep))
 	return s.Finish()
 }
 
@@ -241,7 +272,7 @@ func TestDeniedWindow(t *testing.T) {
 			"ssh-after: inconclusive, no-leak: fail"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := p.deniedWindow(t, test.fake)
+			c := p.deniedWindow(t, test.fake, deniedSweep)
 			if got := broken(c); got != test.want {
 				for _, k := range c.Checks {
 					t.Logf("%-22s %-12s %s", k.Name, k.Verdict, k.Seen)
@@ -255,9 +286,42 @@ func TestDeniedWindow(t *testing.T) {
 	}
 }
 
+// Each way in which a denied sweep can go, and the checks that must break, and no others.
+func TestDeniedSweep(t *testing.T) {
+	p := newPlace(t)
+	change := func(from, to string) string { return "(" + deniedSweep + ") | sed 's/" + from + "/" + to + "/'" }
+	const one, dns = `"tcp-443","outcome":"refused"`, `"dns","outcome":"silence"`
+	for _, test := range []struct{ name, sweep, want string }{
+		{"denied", deniedSweep, ""},
+		{"not denied at all", `exec $REAL "$@"`, "no-leak: fail"},
+		{"silent, and it arrived", `$REAL "$@" >/dev/null; ` + deniedSweep, "no-leak: fail"},
+		{"refused, and a connection arrived", `exec 3<>/dev/tcp/203.0.113.10/443; exec 3>&-; ` + deniedSweep, "no-leak: fail"},
+		{"reset", change(one, `"tcp-443","outcome":"reset"`), ""},
+		{"the name does not exist", change(dns, `"dns","outcome":"no-name"`), ""},
+		{"dropped", change(one, `"tcp-443","outcome":"timeout-connecting"`), "sweep: fail"},
+		{"no route", change(one, `"tcp-443","outcome":"no-route"`), "sweep: fail"},
+		{"a proxy's answer", change(one, `"tcp-443","outcome":"http"`), "sweep: fail"},
+		{"silent TCP", change(one, `"tcp-443","outcome":"silence"`), "sweep: fail"},
+		{"another's answer", change(dns, `"dns","outcome":"body"`), "sweep: fail"},
+		{"a way is missing", `shift 2; set -- "${@:1:$#-1}"; ` + deniedSweep, "sweep: inconclusive"},
+		{"the probe program prints nothing", "exit 0", "sweep: inconclusive"},
+		{"the SSH session dies", `kill -KILL $(ps -o ppid= -p $PPID); sleep 5`, "ssh-after: inconclusive"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := p.deniedWindow(t, saysRefused, test.sweep)
+			if got := broken(c); got != test.want {
+				for _, k := range c.Checks {
+					t.Logf("%-22s %-12s %s", k.Name, k.Verdict, k.Seen)
+				}
+				t.Errorf("broken is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestStrangersConnectionMakesTheWindowInconclusive(t *testing.T) {
 	p := newPlace(t)
-	c := p.deniedWindow(t, `exec 3<>/dev/tcp/$HOST/$PORT; printf 'GET /probe/stranger HTTP/1.0\r\n\r\n' >&3; cat <&3 >/dev/null; `+saysRefused)
+	c := p.deniedWindow(t, `exec 3<>/dev/tcp/$HOST/$PORT; printf 'GET /probe/stranger HTTP/1.0\r\n\r\n' >&3; cat <&3 >/dev/null; `+saysRefused, deniedSweep)
 	if got := broken(c); got != "no-leak: inconclusive" {
 		t.Errorf("broken is %q", got)
 	}

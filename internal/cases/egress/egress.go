@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dagger/parity/fixtures/endpoint"
+	"dagger/parity/fixtures/ways"
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
@@ -44,8 +45,11 @@ type scenario struct {
 	deny                 bool
 
 	endpoint *endpoint.Endpoint
+	ways     *ways.Ways
 	control  *workspace.Guest
 	expected map[string]bool // the nonces whose receipts the endpoint must hold, once each
+
+	swept map[string]bool // the nonces of sweeps that may arrive by any other way
 
 	forbidden map[string]bool // the nonces of denied requests: a receipt of one is a leak, whenever it comes
 	leaked    bool            // a leak is on record
@@ -58,7 +62,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 	return env.Case(ctx, plan, func(ctx context.Context, r *cases.Recorder, dir string, c *cases.Cleanup) {
 		s := &scenario{
 			Workspace: &workspace.Workspace{Recorder: r, Env: env, Ctx: ctx, ID: targetID, Provider: plan.Provider},
-			deny:      plan.Name == caseDeny, expected: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
+			deny:      plan.Name == caseDeny, expected: map[string]bool{}, swept: map[string]bool{}, forbidden: map[string]bool{}, marker: cases.Nonce("marker"),
 		}
 		s.prelude(dir, c)
 		for _, phase := range []string{catalogue.Created, catalogue.Restarted, catalogue.Recreated} {
@@ -70,7 +74,7 @@ func Run(ctx context.Context, env cases.Env, plan catalogue.Case) report.Case {
 
 // prelude makes the fixtures and, for a denied target, the control workspace.
 func (s *scenario) prelude(dir string, c *cases.Cleanup) {
-	l := s.MakeLink(c)
+	l := s.MakeLink(c, ways.Addresses()...)
 	s.Check("", "fixture/endpoint", func() cases.Finding {
 		e, err := endpoint.Start(netip.AddrPortFrom(l.Address.Addr(), 0))
 		if err != nil {
@@ -82,6 +86,15 @@ func (s *scenario) prelude(dir string, c *cases.Cleanup) {
 			return cases.Unclear("", err.Error(), "run it again; the endpoint is the test's own")
 		}
 		return cases.Passed(e.Addr().String())
+	})
+	s.Check("", "fixture/ways", func() cases.Finding {
+		w, err := ways.Start(l.Address.Addr())
+		if err != nil {
+			return cases.Unclear("", err.Error(), "the lab's kernel must have IPv6, and its /etc/resolv.conf must be a file; see `parity doctor`")
+		}
+		s.ways = w
+		c.Add("the other ways out", func(context.Context) error { return w.Close() })
+		return cases.Passed(report.Count(len(w.Targets()), "way"))
 	})
 	s.Check("", "fixture/image", func() cases.Finding {
 		b, err := cases.NewBench(s.Env, s.Provider, s.Recorder, dir, cases.Surroundings{}, c)
@@ -127,7 +140,7 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, f := judgePolicy(box, false, s.endpoint.Addr()); f.Verdict != report.Pass {
+	if _, f := judgePolicy(box, false); f.Verdict != report.Pass {
 		return nil, fmt.Errorf("its policy is not the default one: %s", f.Seen)
 	}
 	g, err := s.Enter(ctx, controlID, c)
@@ -138,7 +151,7 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 	if err := s.ReadBootID(g, &boot); err != nil {
 		return nil, err
 	}
-	if there, err := s.BootOf(box.Name, boot); err != nil {
+	if there, err := s.BootOf(box.Name); err != nil {
 		return nil, err
 	} else if there != boot.BootID {
 		return nil, fmt.Errorf("SSH enters another guest (boot ID %s in %s) than the sandbox %s (boot ID %s)", boot.BootID, boot.Hostname, box.Name, there)
@@ -148,13 +161,16 @@ func (s *scenario) newControl(c *cases.Cleanup) (*workspace.Guest, error) {
 
 // phase runs the checks of one phase.
 func (s *scenario) phase(phase string) {
+	if s.Broken() { // there may be no bench
+		return
+	}
 	var o subject.UpOptions
 	if s.deny && phase != catalogue.Restarted { // a restart must keep what the workspace was made with, without being told again
 		o.ProviderOptions = s.Bench.Subject.Deny()
 	}
 	s.Phase(phase, o, func(box msb.Sandbox) {
 		s.Check(phase, "policy", func() cases.Finding {
-			policy, f := judgePolicy(box, s.deny, s.endpoint.Addr())
+			policy, f := judgePolicy(box, s.deny)
 			s.Observe(phase, "policy", "%s", policy)
 			return f
 		})
@@ -188,6 +204,7 @@ func (s *scenario) public(phase string, target *workspace.Guest) {
 		}
 		return f
 	})
+	s.Check(phase, "sweep", func() cases.Finding { return s.lookAround(phase, target) })
 }
 
 func (s *scenario) judgePublic(phase string, answer probe.TCP, err error, nonce string) cases.Finding {
@@ -276,6 +293,10 @@ func (s *scenario) late() cases.Finding {
 			return cases.Broken("no receipt of a denied request", "a denied request arrived late: "+describeReceipt(r), nextLeak)
 		}
 	}
+	if f := s.leakedBy(s.ways.Since(nil), false); f.Verdict == report.Fail {
+		f.Seen = "late: " + f.Seen
+		return f
+	}
 	return cases.Passed("none")
 }
 
@@ -291,8 +312,15 @@ const settleDeadline = 40 * time.Second
 
 func (s *scenario) checkEndpoint() error { return s.Bounded(workspace.GuestDeadline, s.endpoint.Check) }
 
-// probeHost runs the probe program on the lab's host.
+// probeHost runs the probe program on the lab's host: the host must reach the endpoint, and the end of each other way out.
 func (s *scenario) probeHost() cases.Finding {
+	if f := s.dialFromHost(); f.Verdict != report.Pass {
+		return f
+	}
+	return s.sweepFromHost()
+}
+
+func (s *scenario) dialFromHost() cases.Finding {
 	nonce := s.expect("host")
 	var answer probe.TCP
 	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) error {

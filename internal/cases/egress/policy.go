@@ -1,9 +1,10 @@
 package egress
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ const (
 )
 
 // judgePolicy judges what MicroSandbox says of a running sandbox's network policy, and names the policy.
-func judgePolicy(box msb.Sandbox, deny bool, target netip.AddrPort) (string, cases.Finding) {
+func judgePolicy(box msb.Sandbox, deny bool) (string, cases.Finding) {
 	unknown := func(seen string) (string, cases.Finding) {
 		return policyUnknown, cases.Unclear("", seen, workspace.NextShape)
 	}
@@ -60,66 +61,40 @@ func judgePolicy(box msb.Sandbox, deny bool, target netip.AddrPort) (string, cas
 	default:
 		return unknown(show(active))
 	}
-	for _, raw := range active.Rules {
-		allows, err := allowsEndpoint(raw, target)
-		switch {
-		case !deny && allows:
-			return unknown("not the default policy, and one that allows the endpoint by the rule " + string(raw))
-		case deny && err != nil:
-			return unknown(err.Error())
-		case allows:
-			return policyUnknown, cases.Broken("", "the rule "+string(raw), "a rule allows what was to be denied")
-		}
-	}
-	if !deny {
+	allow, err := allowing(active.Rules)
+	switch {
+	case !deny && allow != "":
+		return unknown("not the default policy, and one that allows egress by the rule " + allow)
+	case !deny:
 		return policyDeny, cases.Broken("", show(active), "the policy is stricter than what was asked for")
+	case allow != "":
+		return policyUnknown, cases.Broken("no rule that allows egress", "the rule "+allow, "egress that is denied save for something is not denied")
+	case err != nil:
+		return unknown(err.Error())
 	}
 	return policyDeny, cases.Passed(show(active) + ", stored and active")
 }
 
-// allowsEndpoint tells whether a rule of a policy could let TCP out to the endpoint. A rule that is not understood is an error.
-func allowsEndpoint(raw json.RawMessage, target netip.AddrPort) (bool, error) {
-	var rule struct {
-		Action      string
-		Direction   string
-		Destination json.RawMessage // "any", or an object
-		Protocols   []string        // none means all
-		Ports       []struct{ Start, End uint16 }
-	}
-	var destination struct{ CIDR, Group string }
-	if err := json.Unmarshal(raw, &rule); err != nil {
-		return false, fmt.Errorf("the rule %s is not understood: %w", raw, err)
-	}
-	switch {
-	case rule.Action == "deny" || rule.Direction == "ingress":
-		return false, nil
-	case rule.Action != "allow" || rule.Direction != "egress" && rule.Direction != "any":
-		return false, fmt.Errorf("the rule %s has an unknown action or direction", raw)
-	case len(rule.Protocols) > 0 && !slices.Contains(rule.Protocols, "tcp"):
-		return false, nil
-	case len(rule.Ports) > 0 && !slices.ContainsFunc(rule.Ports, func(p struct{ Start, End uint16 }) bool {
-		return p.Start <= target.Port() && target.Port() <= p.End
-	}):
-		return false, nil
-	case string(rule.Destination) == `"any"`:
-		return true, nil
-	}
-	if err := json.Unmarshal(rule.Destination, &destination); err != nil {
-		return false, fmt.Errorf("the rule %s has an unknown destination: %w", raw, err)
-	}
-	switch {
-	case destination.CIDR != "":
-		prefix, err := netip.ParsePrefix(destination.CIDR)
-		if err != nil {
-			return false, fmt.Errorf("the rule %s is not understood: %w", raw, err)
+// allowing gives the first rule of a policy that allows any egress, wherever to; empty when none does. What a rule before it denies
+// makes no difference: a policy that denies all needs no rule that allows something. The error is about a rule that is not understood.
+func allowing(rules []json.RawMessage) (allow string, unclear error) {
+	for _, raw := range rules {
+		var line bytes.Buffer
+		_ = json.Compact(&line, raw) // it is JSON, or it would not be here
+		var rule struct{ Action, Direction string }
+		if err := json.Unmarshal(raw, &rule); err != nil {
+			unclear = cmp.Or(unclear, fmt.Errorf("the rule %s is not understood: %w", &line, err))
+			continue
 		}
-		return prefix.Contains(target.Addr()), nil
-	case destination.Group == "public":
-		return true, nil // MicroSandbox counts the endpoint's address as public
-	case slices.Contains([]string{"private", "loopback", "link-local", "host"}, destination.Group): // host is the guest's gateway
-		return false, nil
+		known := slices.Contains([]string{"allow", "deny"}, rule.Action) && slices.Contains([]string{"egress", "ingress", "any"}, rule.Direction)
+		switch {
+		case !known:
+			unclear = cmp.Or(unclear, fmt.Errorf("the rule %s has an unknown action or direction", &line))
+		case rule.Action == "allow" && rule.Direction != "ingress":
+			return line.String(), nil
+		}
 	}
-	return false, fmt.Errorf("the rule %s has an unknown destination", raw)
+	return "", unclear
 }
 
 func show(p *msb.Policy) string {

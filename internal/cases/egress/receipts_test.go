@@ -30,6 +30,8 @@ func evidence(t *testing.T, ctx context.Context) *scenario {
 	return &scenario{
 		Workspace: &workspace.Workspace{Recorder: cases.NewRecorder(ctx, windowChecks(t), "run", func(report.Event) {}), Ctx: ctx},
 		endpoint:  e,
+		ways:      newWays(t),
+		swept:     map[string]bool{},
 		expected:  map[string]bool{"host": true}, forbidden: map[string]bool{"denied": true},
 	}
 }
@@ -76,13 +78,13 @@ func TestReceiptsAndLeak(t *testing.T) {
 			for _, target := range test.targets {
 				get(t, s.endpoint, target)
 			}
-			if f := s.leak(0); f.Verdict != test.leak {
+			if f := s.leak(0, nil); f.Verdict != test.leak {
 				t.Errorf("leak: %+v, want %s", f, test.leak)
 			}
 			if f := s.receipts(); f.Verdict != test.receipts {
 				t.Errorf("receipts: %+v, want %s", f, test.receipts)
 			}
-			if f := s.leak(s.endpoint.Mark()); f.Verdict != report.Pass {
+			if f := s.leak(s.endpoint.Mark(), s.ways.Mark()); f.Verdict != report.Pass {
 				t.Errorf("after the mark, leak: %+v", f)
 			}
 		})
@@ -94,11 +96,11 @@ func TestAConnectionWithoutANonceIsNoLeakWhenABracketBroke(t *testing.T) {
 	s := evidence(t, t.Context())
 	get(t, s.endpoint, "")
 	s.Check("created", "endpoint-before", func() cases.Finding { return cases.Unclear("", "broken", "") })
-	if f := s.leak(0); f.Verdict != report.Inconclusive {
+	if f := s.leak(0, nil); f.Verdict != report.Inconclusive {
 		t.Errorf("leak: %+v", f)
 	}
 	get(t, s.endpoint, "/probe/denied")
-	if f := s.leak(0); f.Verdict != report.Fail {
+	if f := s.leak(0, nil); f.Verdict != report.Fail {
 		t.Errorf("with the target's request, leak: %+v", f)
 	}
 }
@@ -113,10 +115,10 @@ func TestTheTargetsRequestIsALeakThoughTheTimeIsOver(t *testing.T) {
 	}
 	defer open.Close()
 	cancel()
-	if f := s.leak(0); f.Verdict != report.Fail {
+	if f := s.leak(0, nil); f.Verdict != report.Fail {
 		t.Errorf("leak: %+v", f)
 	}
-	if f := s.leak(1); f.Verdict != report.Inconclusive {
+	if f := s.leak(1, nil); f.Verdict != report.Inconclusive {
 		t.Errorf("of the open connection alone, leak: %+v", f)
 	}
 	if f := s.receipts(); f.Verdict != report.Fail {
@@ -165,7 +167,7 @@ func TestALateDeniedRequestIsALeakThoughTheCaseBroke(t *testing.T) {
 			}
 			get(t, s.endpoint, "/probe/host")
 			s.Check("created", "ssh-after", test.window)
-			s.Check("created", "no-leak", func() cases.Finding { return s.leak(0) })
+			s.Check("created", "no-leak", func() cases.Finding { return s.leak(0, nil) })
 			if test.late != "" {
 				get(t, s.endpoint, test.late)
 			}

@@ -63,7 +63,7 @@ func (w *Workspace) sameBoot(g *Guest, atStart probe.BootID, sandbox string) cas
 		return cases.Broken("boot ID "+atStart.BootID, "boot ID "+now.BootID, "the guest was booted during the phase: what its probes saw is of two boots")
 	}
 	seen := fmt.Sprintf("boot ID %s in %s", now.BootID, now.Hostname)
-	there, err := w.BootOf(sandbox, now)
+	there, err := w.BootOf(sandbox)
 	if err != nil {
 		return cases.Unclear("", err.Error(), "MicroSandbox's own exec could not be asked: run it again")
 	}
@@ -71,15 +71,23 @@ func (w *Workspace) sameBoot(g *Guest, atStart probe.BootID, sandbox string) cas
 		return cases.Broken(fmt.Sprintf("boot ID %s, which MicroSandbox's own exec sees in %s", there, sandbox), seen,
 			"the subject's SSH enters another guest than the one that it was asked for")
 	}
+	if w.Bench.Here != nil { // the sandboxes are on another machine
+		return cases.Passed(seen)
+	}
+	others, err := elsewhere(w.MSB, w.Bench.MSB.Home)
+	if err != nil {
+		return cases.Unclear("", err.Error(), "the processes of the lab could not be looked at: run it again")
+	}
+	if len(others) > 0 {
+		return cases.Broken("sandboxes of the case's own store only", strings.Join(others, "; "),
+			"MicroSandbox is asked about the case's store: what runs in another is not what was judged")
+	}
 	return cases.Passed(seen)
 }
 
-// BootOf gives the boot ID of a sandbox, to hold against the one that was read over SSH. MicroSandbox names a guest by its sandbox, so
-// one of that name is believed; one of another name, as a long one is cut, is asked for by MicroSandbox's own exec.
-func (w *Workspace) BootOf(sandbox string, overSSH probe.BootID) (id string, err error) {
-	if overSSH.Hostname == sandbox && w.Bench.Here == nil {
-		return overSSH.BootID, nil
-	}
+// BootOf gives the boot ID of a sandbox by MicroSandbox's own exec, to hold against the one that was read over SSH. A guest's host name
+// would say nothing: who has the guest can change it, and another store can have a sandbox of the same name.
+func (w *Workspace) BootOf(sandbox string) (id string, err error) {
 	var own proc.Result
 	err = w.Bounded(GuestDeadline, func(ctx context.Context) (err error) {
 		own, err = w.Bench.MSB.Exec(ctx, sandbox, []string{"cat", "/proc/sys/kernel/random/boot_id"}, nil)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"path"
 	"time"
 
@@ -62,11 +63,11 @@ func (w *Workspace) Bounded(d time.Duration, do func(context.Context) error) err
 // Listed returns the workspace as the subject listed it last.
 func (w *Workspace) Listed() subject.Workspace { return w.listed }
 
-// MakeLink makes the check that the link of the case is there, and gives it.
-func (w *Workspace) MakeLink(c *cases.Cleanup) (l *link.Link) {
+// MakeLink makes the check that the link of the case is there, with further addresses, and gives it.
+func (w *Workspace) MakeLink(c *cases.Cleanup, others ...netip.Prefix) (l *link.Link) {
 	w.Check("", "fixture/link", func() cases.Finding {
 		var err error
-		if l, err = cases.NewLink(w.RunID, c); err != nil {
+		if l, err = cases.NewLink(w.RunID, c, others...); err != nil {
 			return cases.Unclear("", err.Error(), "the lab's kernel must have the module dummy or bridge; see `parity doctor`")
 		}
 		return cases.Passed(fmt.Sprintf("%s %s, %s", l.Kind, l.Name, l.Address))

@@ -8,11 +8,13 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +87,7 @@ func Run(t *testing.T, newClient func(*testing.T) *msb.Client) {
 		{"Identity", bench.identity},
 		{"Egress", bench.egress},
 		{"Deny", bench.deny},
+		{"Rules", bench.rules},
 		{"Store", bench.store},
 		{"Pull", bench.pull},
 		{"Image", bench.image},
@@ -479,6 +482,50 @@ func (b bench) deny(t *testing.T) {
 	if answer := dial(t, c, "bound", e.Addr(), "recreated"); answer.Outcome != probe.OutcomeBody {
 		t.Errorf("recreated without a policy, the endpoint's answer is %+v", answer)
 	}
+}
+
+// Rules over denied egress: they are told in the order in which they were given, and the first one that matches holds.
+func (b bench) rules(t *testing.T) {
+	c, open, closed := b.loaded(t), b.endpoint(t), b.endpoint(t)
+	only := fmt.Sprintf("allow@%s:tcp:%d", open.Addr().Addr(), open.Addr().Port())
+	o := msb.CreateOptions{
+		Name: "ruled", Image: reference, CPUs: 1, MemoryMiB: 256, DenyEgress: true, NetRules: []string{only, "deny@any", "allow@private"},
+		Copies: []msb.Copy{{Source: b.probe, Target: guestProbe}},
+	}
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`[
+		{"action": "allow", "destination": {"cidr": "%s/32"}, "direction": "egress", "ports": [{"end": %d, "start": %d}], "protocols": ["tcp"]},
+		{"action": "deny", "destination": "any", "direction": "egress", "ports": [], "protocols": []},
+		{"action": "allow", "destination": {"group": "private"}, "direction": "egress", "ports": [], "protocols": []}
+	]`, open.Addr().Addr(), open.Addr().Port(), open.Addr().Port())
+	for name, config := range configs(inspect(t, c, "ruled", msb.StatusRunning)) {
+		have, err := json.Marshal(config.Network.Policy.Rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameJSON(t, string(have), want) {
+			t.Errorf("%s has the rules %s, want %s", name, have, want)
+		}
+	}
+	if answer := dial(t, c, "ruled", open.Addr(), "open"); answer.Outcome != probe.OutcomeBody {
+		t.Errorf("at the port that is allowed, the endpoint's answer is %+v", answer)
+	}
+	for _, addr := range []netip.AddrPort{closed.Addr(), netip.MustParseAddrPort("10.1.2.3:80")} {
+		if answer := dial(t, c, "ruled", addr, "closed"); answer.Outcome != probe.OutcomeRefused {
+			t.Errorf("at %s the outcome is %+v", addr, answer)
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var one, other any
+	if err := errors.Join(json.Unmarshal([]byte(a), &one), json.Unmarshal([]byte(b), &other)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(one, other)
 }
 
 func (b bench) endpoint(t *testing.T) *endpoint.Endpoint {
