@@ -14,8 +14,8 @@ import (
 // rightProbe is where the right probe program is put.
 const rightProbe = "usr/local/lib/parity-probe"
 
-// forgeProbe replaces the probe program of an image by one that says of every request of the workspace under test that it was refused, and
-// makes none. For all else it runs the right one.
+// forgeProbe replaces the probe program of an image by one that says of every request of the
+// workspace under test that it was refused, and makes none. For all else it runs the right one.
 func forgeProbe(root *os.Root) error {
 	right, err := root.ReadFile(images.ProbePath[1:])
 	if errors.Is(err, fs.ErrNotExist) {
