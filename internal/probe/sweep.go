@@ -17,13 +17,14 @@ type Kind string
 // The kinds of tries.
 const (
 	KindTCP  Kind = "tcp"  // what DialTCP does
+	KindTake Kind = "take" // the same, for as long as the silence: something may take the connection and not answer
 	KindUDP  Kind = "udp"  // a datagram with the nonce in it
 	KindDNS  Kind = "dns"  // a query over UDP for the TXT record of nonce.DNSZone
 	KindICMP Kind = "icmp" // an echo request with the nonce in it
 )
 
 // Kinds lists every kind.
-var Kinds = []Kind{KindTCP, KindUDP, KindDNS, KindICMP}
+var Kinds = []Kind{KindTCP, KindTake, KindUDP, KindDNS, KindICMP}
 
 // DNSZone is the domain of the names that a sweep asks for.
 const DNSZone = "parity.test"
@@ -123,8 +124,12 @@ func RunSweep(targets []Target, nonce string, timeout, silence time.Duration) Sw
 		}
 		all.Go(func() {
 			started := time.Now()
-			if target.Kind == KindTCP {
-				t := DialTCP(target.Addr, nonce, timeout)
+			if target.Kind == KindTCP || target.Kind == KindTake {
+				deadline := timeout
+				if target.Kind == KindTake {
+					deadline = silence
+				}
+				t := DialTCP(target.Addr, nonce, deadline)
 				try.Outcome, try.Errno, try.Body, try.Detail = t.Outcome, t.Errno, t.Body, t.Detail
 			} else if err := try.exchange(target, nonce, started.Add(silence)); err != nil {
 				try.fail(err)

@@ -56,6 +56,7 @@ func (f family) filter(e enforcement, relayPort uint16) error {
 	redirect := []expr.Any{
 		&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, relayPort)}, &expr.Redir{RegisterProtoMin: 1},
 	}
+	add(output, slices.Concat(isTCP(), toPorts(span{dnsPort, dnsPort}), redirect)...)
 	for i, r := range e.rules {
 		if r.Direction == "ingress" || len(r.Protocols) > 0 && !slices.Contains(r.Protocols, "tcp") {
 			continue

@@ -248,7 +248,7 @@ func relayFor(m machine, conn *net.UnixConn) error {
 			return err
 		}
 		f.Close()
-		go relay(l, e.relay)
+		go relay(l, besidesDNS(e.relay))
 	}
 	if len(fds) != socketRaw+1 {
 		return fmt.Errorf("the guest's init sent %d sockets", len(fds))

@@ -187,6 +187,25 @@ func forward(conn *net.TCPConn, from string) {
 	<-ended
 }
 
+// besidesDNS gives what takes a guest's connections, save those to the port of DNS: like msb, it takes them whatever the policy, and waits
+// for a query. Over TCP the stand-in answers none.
+func besidesDNS(take func(*net.TCPConn)) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) {
+		if to, err := originalDestination(conn); err == nil && to.Port() == dnsPort {
+			hangUpLater(conn)
+			return
+		}
+		take(conn)
+	}
+}
+
+// hangUpLater ends a connection once the other side has, or at a deadline.
+func hangUpLater(conn *net.TCPConn) {
+	_ = conn.SetReadDeadline(time.Now().Add(dialDeadline))
+	_, _ = io.Copy(io.Discard, conn)
+	conn.Close()
+}
+
 // answer403 answers as a proxy does that denies.
 func answer403(conn *net.TCPConn) {
 	const body = "denied by proxy\n"

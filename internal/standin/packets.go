@@ -23,6 +23,9 @@ type packets struct {
 	enforcement
 }
 
+// dnsPort is the port of DNS, which the policy is not asked about by itself: it holds for each query.
+const dnsPort = 53
+
 // answerDeadline bounds how long an answer to a packet is waited for.
 const answerDeadline = 5 * time.Second
 
@@ -88,7 +91,7 @@ func (e enforcement) allows(protocol string, dst netip.Addr, port uint16) bool {
 
 // passUDP passes on a datagram of the guest and what comes back.
 func (p packets) passUDP(dst netip.Addr, datagram []byte) {
-	const header, dns = 8, 53
+	const header = 8
 	if len(datagram) < header {
 		return
 	}
@@ -100,13 +103,13 @@ func (p packets) passUDP(dst netip.Addr, datagram []byte) {
 		p.send(dst, unix.IPPROTO_UDP, append(append(d, 0, 0), answer...)) // without a checksum, which IPv4 lets be
 	}
 	if !p.allows("udp", dst, port) {
-		if answer := noSuchName(body); port == dns && answer != nil {
+		if answer := noSuchName(body); port == dnsPort && answer != nil {
 			back(answer)
 		}
 		return
 	}
 	to := behindGateway(netip.AddrPortFrom(dst, port))
-	if port == dns && dst == gatewayAddress {
+	if port == dnsPort && dst == gatewayAddress {
 		var err error
 		if to, err = labResolver(); err != nil {
 			return

@@ -169,7 +169,7 @@ func newWays(t *testing.T) *ways.Ways {
 // deniedSweep is a shell script in place of the probe program's command sweep in a guest whose egress is denied.
 const deniedSweep = `printf '{"tries":['; SEP=
 for A in "$@"; do
-	case $A in *=tcp:*) OUTCOME=refused;; *=*:*) OUTCOME=silence;; *) continue;; esac
+	case $A in *=tcp:*) OUTCOME=refused;; *=take:*) OUTCOME=timeout;; *=*:*) OUTCOME=silence;; *) continue;; esac
 	printf '%s{"name":"%s","outcome":"%s","errno":"","body":"","detail":"","elapsedMillis":1}' "$SEP" "${A%%=*}" $OUTCOME
 	SEP=,
 done
@@ -298,6 +298,9 @@ func TestDeniedSweep(t *testing.T) {
 		{"refused, and a connection arrived", `exec 3<>/dev/tcp/203.0.113.10/443; exec 3>&-; ` + deniedSweep, "no-leak: fail"},
 		{"reset", change(one, `"tcp-443","outcome":"reset"`), ""},
 		{"the name does not exist", change(dns, `"dns","outcome":"no-name"`), ""},
+		{"port 53 is taken, and closed", change(`"tcp-53","outcome":"timeout"`, `"tcp-53","outcome":"eof"`), ""},
+		{"port 53 answers", change(`"tcp-53","outcome":"timeout"`, `"tcp-53","outcome":"garbage"`), "sweep: fail"},
+		{"port 443 is taken", change(one, `"tcp-443","outcome":"timeout"`), "sweep: fail"},
 		{"dropped", change(one, `"tcp-443","outcome":"timeout-connecting"`), "sweep: fail"},
 		{"no route", change(one, `"tcp-443","outcome":"no-route"`), "sweep: fail"},
 		{"a proxy's answer", change(one, `"tcp-443","outcome":"http"`), "sweep: fail"},

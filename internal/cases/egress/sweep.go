@@ -88,7 +88,7 @@ func (s *scenario) judgeSweepBracket(swept probe.Sweep, err error, nonce, next s
 
 // lookAround puts on record what is open by the default policy. It judges nothing of that.
 func (s *scenario) lookAround(phase string, target *workspace.Guest) cases.Finding {
-	swept, err := s.sweep(target, s.expectSweep("target"), probeTimeout, func(catalogue.Way) bool { return true })
+	swept, err := s.sweep(target, s.expectSweep("target"), silence, func(catalogue.Way) bool { return true })
 	if err != nil {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
@@ -116,7 +116,7 @@ func judgeSweep(swept probe.Sweep, err error) cases.Finding {
 	}
 	var odd []string
 	for _, t := range swept.Tries {
-		if !slices.Contains(denials[strings.HasPrefix(t.Name, "tcp-")], t.Outcome) {
+		if !denies(t) {
 			odd = append(odd, describeTry(t))
 		}
 	}
@@ -125,6 +125,15 @@ func judgeSweep(swept probe.Sweep, err error) cases.Finding {
 			"this is not a refusal, though nothing arrived: something else answered, or packets are dropped")
 	}
 	return cases.Passed(describeSweep(swept))
+}
+
+// denies tells whether what became of a way is a denial of it, given that nothing arrived.
+func denies(t probe.Try) bool {
+	i := slices.IndexFunc(catalogue.Ways, func(w catalogue.Way) bool { return w.Name == t.Name })
+	if i >= 0 && catalogue.Ways[i].Taken && (t.Outcome == probe.OutcomeTimeout || t.Outcome == probe.OutcomeEOF) {
+		return true
+	}
+	return slices.Contains(denials[strings.HasPrefix(t.Name, "tcp-")], t.Outcome)
 }
 
 // leakedBy looks at what arrived by the other ways: only the host's and the control's may be there. With intact brackets, a connection
