@@ -15,7 +15,7 @@ func misbehaving(emit func(report.Event)) func(report.Event) {
 	checks := 0
 	return func(e report.Event) {
 		if e.Kind == report.CheckStarted {
-			if checks++; checks == 5 && fault.On(fault.StepDies) {
+			if checks++; checks == 6 && fault.On(fault.StepDies) {
 				emit(e)
 				os.Exit(0)
 			}

@@ -36,7 +36,7 @@ func (s *scenario) denied(phase string, target *workspace.Guest) {
 	s.forbidden[nonce] = true
 	answer, err := s.dial(target, nonce)
 	s.Observe(phase, "probe", "%s", outcome(answer, err))
-	swept, sweepErr := s.sweep(target, nonce, silence, func(catalogue.Way) bool { return true })
+	swept, sweepErr := s.sweep(target, nonce, s.silence(), func(catalogue.Way) bool { return true })
 	s.observe(phase, swept)
 	s.Check(phase, "ssh-after", func() cases.Finding { return s.alive(target) })
 	s.Check(phase, "control-probe-after", s.probeControl)
