@@ -140,7 +140,9 @@ const (
 // qemuArgs is QEMU's arguments. counterKHz is the frequency of the machine's time stamp counter, or 0.
 func qemuArgs(j *job, shareName string, counterKHz int) []string {
 	mem := strconv.Itoa(j.MemoryMiB) + "M"
-	kernel := "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on no_timer_check tsc=reliable 8250.nr_uarts=1"
+	// norandmaps: QEMU keeps what it translated of a program by its address. With the same address each
+	// time, a program that was run before is not translated again.
+	kernel := "console=ttyS0 quiet panic=-1 mitigations=off norandmaps random.trust_cpu=on no_timer_check tsc=reliable 8250.nr_uarts=1"
 	if counterKHz > 0 {
 		kernel += " tsc_early_khz=" + strconv.Itoa(counterKHz)
 	}

@@ -42,8 +42,10 @@ func options(t *testing.T, kvm KVM, script string) Options {
 	return Options{KVM: kvm, Argv: []string{"sh", "-c", script}, Env: os.Environ(), Dir: t.TempDir(), Cache: cache}
 }
 
-// Each property of a lab is the same for both kinds. The native one needs no KVM for these.
+// Each property of a lab is the same for both kinds. The native one needs no KVM for these. It runs
+// beside other tests, as an emulated machine takes seconds to boot.
 func forBoth(t *testing.T, test func(t *testing.T, kvm KVM)) {
+	t.Parallel()
 	for _, kvm := range []KVM{Native, Emulated} {
 		t.Run(string(kvm), func(t *testing.T) { test(t, kvm) })
 	}
@@ -145,6 +147,7 @@ func TestHelperSetXattr(t *testing.T) {
 }
 
 func TestEmulatedMachineHasKVMAndCannotChangeThisMachine(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("ours"), 0o644); err != nil {
@@ -228,6 +231,7 @@ func TestMissingCommandIsNamed(t *testing.T) {
 }
 
 func TestPanicOfTheMachineIsToldWithItsConsole(t *testing.T) {
+	t.Parallel()
 	o := options(t, Emulated, `echo 7 >/proc/sys/kernel/printk; echo c >/proc/sysrq-trigger; sleep 60`)
 	_, err := Run(t.Context(), o)
 	if err == nil || errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "went away") || !strings.Contains(err.Error(), "sysrq") {
@@ -254,6 +258,7 @@ func TestALabWithANetworkReachesThisMachine(t *testing.T) {
 }
 
 func TestBootDeadlineIsKept(t *testing.T) {
+	t.Parallel()
 	o := options(t, Emulated, `true`)
 	o.BootDeadline = 300 * time.Millisecond
 	if _, err := Run(t.Context(), o); !errors.Is(err, ErrBoot) || !strings.Contains(err.Error(), "did not boot within 300ms") {

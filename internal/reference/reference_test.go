@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/msb"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/reference"
@@ -49,10 +49,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		agent, runtime = filepath.Join(dir, "parity-agent"), filepath.Join(dir, "parity-runtime")
-		build := exec.Command("go", "build", "-o", dir+"/", "dagger/parity/cmd/parity-agent", "dagger/parity/cmd/parity-runtime")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("build the agent: %v\n%s", err, out))
+		if err := labtest.Build(dir, "dagger/parity/cmd/parity-agent", "dagger/parity/cmd/parity-runtime"); err != nil {
+			panic(fmt.Sprintf("build the agent: %v", err))
 		}
 		return m.Run()
 	}())

@@ -61,7 +61,7 @@ type Options struct {
 	KVM      lab.Decision
 	Cache    string // Parity's cache folder
 	Folder   string // an existing folder, for the reports of the rows; they are left there
-	Parallel int    // how many rows run side by side; 0 means as many as there are processors
+	Parallel int    // how many rows run side by side; 0 means two for each processor, as a row often waits
 	Emit     func(report.Event)
 }
 
@@ -108,14 +108,14 @@ func (s Selection) Cases() []catalogue.Case {
 // Run runs the selection and gives what came of each of its cases, and the kernel that they ran on.
 func (s Selection) Run(ctx context.Context, o Options) (results []report.Case, kernel string) {
 	if o.Parallel == 0 {
-		o.Parallel = runtime.NumCPU()
+		o.Parallel = sideBySide(s.Real)
 	}
 	rows := map[string]Row{}
 	for _, row := range s.Rows {
 		rows[row.Name()] = row
 	}
 	work := pool.NewWithResults[report.Case]().WithMaxGoroutines(o.Parallel)
-	for _, c := range s.Cases() {
+	for _, c := range longestFirst(s.Cases(), rows) {
 		work.Go(func() report.Case {
 			r := cases.NewRecorder(ctx, c, o.RunID, o.Emit)
 			switch c.Name {
@@ -136,6 +136,32 @@ func (s Selection) Run(ctx context.Context, o Options) (results []report.Case, k
 		}
 	}
 	return results, kernel
+}
+
+// sideBySide is how many rows run side by side. On the stand-in a row is half waiting; an emulated
+// machine with real microVMs takes a processor for itself.
+func sideBySide(real bool) int {
+	if real {
+		return runtime.NumCPU()
+	}
+	return 2 * runtime.NumCPU()
+}
+
+// longestFirst puts what takes minutes before what takes seconds, so that nothing runs alone at the
+// end: the runs without a fault, and the faults of an emulated lab.
+func longestFirst(all []catalogue.Case, rows map[string]Row) []catalogue.Case {
+	long := func(c catalogue.Case) bool { return c.Name == Row{}.Name() || fault.OfLab(rows[c.Name].Fault) }
+	order := slices.Clone(all)
+	slices.SortStableFunc(order, func(a, b catalogue.Case) int {
+		switch {
+		case long(a) == long(b):
+			return 0
+		case long(a):
+			return -1
+		}
+		return 1
+	})
+	return order
 }
 
 func judgeGaps(plan []Row) cases.Finding {

@@ -12,9 +12,6 @@ import (
 	"dagger/parity/internal/fault"
 )
 
-// largeSize is how large a file must be for a fault that spoils a large one.
-const largeSize = 8 << 20
-
 // longName is how many bytes of a name a plain tar header has room for.
 const longName = 100
 
@@ -60,7 +57,7 @@ func spoilFile(root *os.Root, name string) error {
 	regular, symlink := info.Mode().IsRegular(), info.Mode()&fs.ModeSymlink != 0
 	switch fault.Asked() {
 	case fault.ImageByteFlipped:
-		if regular && info.Size() >= largeSize {
+		if regular && info.Size() >= images.LargeSize {
 			return flipByte(root, name, info.Size()/2)
 		}
 	case fault.ImageHardLinkBroken:

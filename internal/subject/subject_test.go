@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"dagger/parity/internal/adapter"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/proc"
 	"dagger/parity/internal/subject"
 )
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		agent = filepath.Join(dir, "parity-agent")
-		if out, err := exec.Command("go", "build", "-o", agent, "dagger/parity/cmd/parity-agent").CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("build the agent: %v\n%s", err, out))
+		if err := labtest.Build(dir, "dagger/parity/cmd/parity-agent"); err != nil {
+			panic(fmt.Sprintf("build the agent: %v", err))
 		}
 		return m.Run()
 	}())

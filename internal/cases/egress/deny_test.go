@@ -22,6 +22,7 @@ import (
 	"dagger/parity/internal/cases"
 	"dagger/parity/internal/cases/workspace"
 	"dagger/parity/internal/catalogue"
+	"dagger/parity/internal/lab/labtest"
 	"dagger/parity/internal/report"
 	"dagger/parity/internal/subject"
 )
@@ -61,10 +62,8 @@ func buildPrograms() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "programs-"); err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", dir, "dagger/parity/cmd/parity-probe", "dagger/parity/cmd/parity-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("%w: %s", err, out), os.RemoveAll(dir))
+	if err := labtest.Build(dir, "dagger/parity/cmd/parity-probe", "dagger/parity/cmd/parity-agent"); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, nil
 }

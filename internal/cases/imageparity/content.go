@@ -52,7 +52,7 @@ func (s *scenario) publish() cases.Finding {
 	nonce := cases.Nonce("image")
 	done := s.Timed("image build")
 	img, err := images.Build(images.Spec{
-		Nonce: nonce, User: user, HardTree: true,
+		Nonce: nonce, User: user, HardTree: true, Probe: s.Probe,
 		Env: map[string]string{environmentName: nonce + hard}, Files: map[string]string{images.MarkerPath: s.name + " " + nonce},
 	})
 	if err != nil {
