@@ -7,7 +7,7 @@ import (
 )
 
 // writeSummary writes the report as GitHub-flavoured Markdown: verdict, head, a table of the cases, the broken checks, and
-// all checks in a folded list. Text that others wrote stands in code blocks, where it cannot turn into markup.
+// in folded lists where the time went and all checks. Text that others wrote stands in code blocks, where it cannot turn into markup.
 func writeSummary(w *bytes.Buffer, r Report) {
 	if r.Warning != "" {
 		fmt.Fprintf(w, "> **%s**\n\n", cell(r.Warning))
@@ -64,6 +64,7 @@ func writeSummary(w *bytes.Buffer, r Report) {
 	if broken.Len() > 0 {
 		fmt.Fprintf(w, "\n## What broke\n\n%s", broken.String())
 	}
+	writeTimes(w, r.Cases)
 	fmt.Fprintf(w, "\n<details><summary>All %s</summary>\n\n", Count(checks, "check"))
 	fmt.Fprint(w, "| Case | Phase | Check | Verdict | Time |\n|---|---|---|---|--:|\n")
 	for _, c := range r.Cases {
