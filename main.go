@@ -338,7 +338,7 @@ func newReport(folder *dagger.Directory, r report.Report) *Report {
 			result.Passed++
 		}
 	}
-	_ = report.Table(&summary, r, 120, false) // a strings.Builder gives no error
+	_ = report.Table(&summary, r, report.TableStyle{Width: 120, Verbose: true}) // a strings.Builder gives no error
 	_ = report.Broken(&broken, r)
 	result.Summary, result.Broken = summary.String(), broken.String()
 	return result

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"dagger/parity/internal/cases"
@@ -62,6 +63,7 @@ type runFlags struct {
 	memory, disk                int
 	timeout                     time.Duration
 	patience                    float64
+	verbose                     bool
 }
 
 func scenarioCommand(scenario string) *cobra.Command {
@@ -118,6 +120,7 @@ Exit codes: 0 all passed; 1 a promise was broken; 2 bad usage; 3 inconclusive, o
 		suite = 2 * time.Hour
 	}
 	flags.DurationVar(&f.timeout, "timeout", suite, "deadline for the whole run, times --patience and the adapter's unless it is given; each case has one of its own, of "+cases.Deadline.String())
+	verboseFlag(flags, &f.verbose)
 	flags.Float64Var(&f.patience, "patience", 1, "multiplies the deadlines of the cases, for a subject that is slow (docs/contract.md says how long a command has)")
 	return c
 }
@@ -177,7 +180,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 		return err
 	}
 	defer leave()
-	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
+	p := progress.New(os.Stderr, progressStyle(f.verbose), started)
 	defer p.Close()
 	cleanBefore(f.tools.Cache, place, p)
 	f.tools.Folder = place.Path()
@@ -197,7 +200,7 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 			return err
 		}
 	}
-	p.Note("KVM %s: %s", decision.KVM, decision.Reason)
+	p.Note("KVM %s: %s", decision.KVM, reason(decision, f.verbose))
 	traces := spans.FromEnvironment(ctx)
 	defer func() {
 		if err := traces.Close(); err != nil {
@@ -217,7 +220,25 @@ func (f runFlags) run(ctx context.Context, scenario string) error {
 	if err != nil {
 		return err
 	}
-	return show(r, dir)
+	return show(r, dir, f.verbose)
+}
+
+// verboseFlag adds the flag --verbose.
+func verboseFlag(flags *pflag.FlagSet, verbose *bool) {
+	flags.BoolVarP(verbose, "verbose", "v", false, "print every check, and not only each case and what broke")
+}
+
+// progressStyle is how a run's progress looks on standard error.
+func progressStyle(verbose bool) progress.Style {
+	return progress.Style{Terminal: term.IsTerminal(int(os.Stderr.Fd())), Verbose: verbose}
+}
+
+// reason is why a run has the KVM that it has.
+func reason(d lab.Decision, verbose bool) string {
+	if verbose {
+		return d.Reason
+	}
+	return report.ShortReason(d.Reason)
 }
 
 // checkExternal refuses options of the external provider that do not go with the others.
@@ -236,15 +257,15 @@ func (f runFlags) checkExternal() error {
 }
 
 // show prints a report, which is in dir, and ends the program with its exit code.
-func show(r report.Report, dir string) error {
-	width, colour := 120, false
+func show(r report.Report, dir string, verbose bool) error {
+	style := report.TableStyle{Width: 120, Verbose: verbose}
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
-		colour = os.Getenv("NO_COLOR") == ""
+		style.Colour = os.Getenv("NO_COLOR") == ""
 		if w, _, err := term.GetSize(fd); err == nil {
-			width = w
+			style.Width = w
 		}
 	}
-	if err := report.Table(os.Stdout, r, width, colour); err != nil {
+	if err := report.Table(os.Stdout, r, style); err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "report:", dir)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"dagger/parity/internal/catalogue"
 	"dagger/parity/internal/fault"
@@ -30,6 +29,7 @@ type selftestFlags struct {
 	real        bool
 	kvm         string
 	markdown    bool
+	verbose     bool
 }
 
 func selftestCommand() *cobra.Command {
@@ -61,6 +61,7 @@ environment lacks something.`,
 	flags.IntVar(&f.parallel, "parallel", 0, "runs side by side (default two for each processor, and one with --real)")
 	flags.BoolVar(&f.real, "real", false, "run a handful of the faults on real microVMs instead of the stand-in")
 	flags.StringVar(&f.kvm, "kvm", string(lab.Auto), "with --real: auto, native or emulated")
+	verboseFlag(flags, &f.verbose)
 	flags.BoolVar(&f.markdown, "markdown", false, "print docs/faults.md and run nothing")
 	return c
 }
@@ -102,7 +103,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 	if err := errors.Join(os.RemoveAll(runs), os.Mkdir(runs, 0o755)); err != nil {
 		return err
 	}
-	p := progress.New(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), started)
+	p := progress.New(os.Stderr, progressStyle(f.verbose), started)
 	defer p.Close()
 	cleanBefore(cache, place, p)
 	tools, err := run.FindTools(ctx, run.ToolOptions{Cache: cache, StandIn: !f.real, External: true, Docker: true, Remote: true, Folder: place.Path()})
@@ -114,7 +115,7 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		if decision, err = decide(ctx, mode, cache, tools.Cases.MSB); err != nil {
 			return err
 		}
-		p.Note("KVM %s: %s", decision.KVM, decision.Reason)
+		p.Note("KVM %s: %s", decision.KVM, reason(decision, f.verbose))
 	}
 	r := report.Report{Started: started, Head: report.Head{
 		RunID: run.NewRunID(), Parity: version(), KVM: string(decision.KVM), KVMReason: decision.Reason,
@@ -135,5 +136,5 @@ func (f selftestFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	p.Close()
-	return show(r, dir)
+	return show(r, dir, f.verbose)
 }

@@ -19,7 +19,7 @@ func TestFourRunsAtOncePassAndCleanTouchesNoneOfThem(t *testing.T) {
 	reports := make([]string, 4)
 	for i := range reports {
 		reports[i] = filepath.Join(w.report, fmt.Sprint(i))
-		runs = append(runs, start(t, w.command("egress", "--standin", "--provider", "builtin", "--report", reports[i])))
+		runs = append(runs, start(t, w.command("egress", "--standin", "--verbose", "--provider", "builtin", "--report", reports[i])))
 	}
 	done := make(chan struct{})
 	var cleaning sync.WaitGroup
@@ -80,7 +80,7 @@ func TestCleanPrintsEachThingThatItRemoved(t *testing.T) {
 	}
 	w.plantDecoys(t)
 	before := w.look(t)
-	r := start(t, w.command("contract", "--standin", "--provider", "builtin", "--report", w.report))
+	r := start(t, w.command("contract", "--standin", "--verbose", "--provider", "builtin", "--report", w.report))
 	r.awaitSaid(t, "contract/builtin/cli  started")
 	r.kill()
 	want := w.left(t, "lab-*", "run-*")

@@ -121,7 +121,7 @@ func (w *world) killAt(t *testing.T, m moment, alone bool) {
 	const attempts = 10
 	for range attempts {
 		begin, await := m.watch(t, w)
-		r := begin(t, w.command(m.scenario, "--standin", "--provider", "builtin", "--report", w.report))
+		r := begin(t, w.command(m.scenario, "--standin", "--verbose", "--provider", "builtin", "--report", w.report))
 		await(t, r)
 		if alone {
 			r.kill()

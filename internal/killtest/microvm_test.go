@@ -22,7 +22,7 @@ func TestMicroVMRunKilledLeavesNothing(t *testing.T) {
 	// The folders that all programs share show what others do on the machine, also in an emulated one: they are not watched.
 	w := newFolders(t, nil)
 	home := filepath.Dir(filepath.Dir(msb.PinnedRelease().Path(cache)))
-	args := []string{"contract", "--kvm", "native", "--microsandbox", home, "--report", w.report}
+	args := []string{"contract", "--verbose", "--kvm", "native", "--microsandbox", home, "--report", w.report}
 	before := w.look(t)
 	contract, ok := step.Catalogue().ByID("contract/builtin/cli")
 	if !ok {

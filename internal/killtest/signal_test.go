@@ -63,7 +63,7 @@ func (w *world) interrupted(t *testing.T, r *running, before state, signal sysca
 func TestSignalCleansUpAndSaysWhatWasRemoved(t *testing.T) {
 	w := newWorld(t)
 	before := w.look(t)
-	args := []string{"egress", "--standin", "--provider", "builtin", "--report", w.report}
+	args := []string{"egress", "--standin", "--verbose", "--provider", "builtin", "--report", w.report}
 	for _, test := range []struct {
 		name   string
 		signal syscall.Signal
@@ -98,7 +98,7 @@ func TestSignalDuringTheCleanUpLetsItFinish(t *testing.T) {
 	w := newWorld(t)
 	subject, waits, goOn := w.slowSubject(t)
 	before := w.look(t)
-	r := start(t, w.command("egress", "--standin", "--provider", "builtin", "--subject", subject, "--report", w.report))
+	r := start(t, w.command("egress", "--standin", "--verbose", "--provider", "builtin", "--subject", subject, "--report", w.report))
 	awaitFile(t, r, waits)
 	r.signal(t, syscall.SIGTERM)
 	r.awaitSaid(t, "cleaning up")
@@ -142,7 +142,7 @@ func TestSecondSignalEndsTheRunAtOnce(t *testing.T) {
 // nohup means that a hang-up is not to end the run.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	w := newWorld(t)
-	c := w.command("contract", "--standin", "--provider", "builtin", "--report", w.report)
+	c := w.command("contract", "--standin", "--verbose", "--provider", "builtin", "--report", w.report)
 	c.Args = append([]string{"nohup"}, c.Args...)
 	nohup, err := exec.LookPath("nohup")
 	if err != nil {

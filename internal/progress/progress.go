@@ -18,14 +18,14 @@ import (
 	"dagger/parity/internal/report"
 )
 
-// Progress renders events. On a terminal it keeps one line, rewritten every second, that says what each lab is doing; finished
-// cases, broken checks and notes are printed above it. Elsewhere every check, case and note is a plain line. It is safe for
-// concurrent use. Errors of the writer are not reported: a run does not stop because nobody watches it.
+// Progress renders events: a line for each case that ended, each check that broke, and each note. It is
+// safe for concurrent use. It does not report the writer's errors: a run does not stop because nobody
+// watches it.
 type Progress struct {
-	w        io.Writer
-	terminal bool
-	start    time.Time
-	now      func() time.Time
+	w     io.Writer
+	style Style
+	start time.Time
+	now   func() time.Time
 
 	quit    chan struct{} // closed by Close
 	ending  sync.Once
@@ -37,21 +37,27 @@ type Progress struct {
 	closed bool
 }
 
+// Style says how a Progress looks.
+type Style struct {
+	Terminal bool // below the lines there is one more, rewritten every second, that says what each lab is doing
+	Verbose  bool // elsewhere than on a terminal, each check and each start of a case is a line too
+}
+
 // lab is what one lab is doing; its case is empty between cases.
 type lab struct {
 	name, id, check string
 	noted           []string // the case's notes so far: a problem is told as it comes, and is in the case's result again
 
 	heard time.Time // the first tick after its last event; zero if there was none yet
-	told  time.Time // when that was, or its silence was last shown
+	told  time.Time // the first tick after a line about it was last printed; zero likewise
 }
 
-// lull is how long a lab tells nothing until it is said what it is doing.
+// lull is how long no line is printed about a lab until one says what it is doing.
 const lull = 5 * time.Minute
 
 // New renders to w. Elapsed times count from start. Close must be called.
-func New(w io.Writer, terminal bool, start time.Time) *Progress {
-	p := newProgress(w, terminal, start, time.Now)
+func New(w io.Writer, style Style, start time.Time) *Progress {
+	p := newProgress(w, style, start, time.Now)
 	ticker := time.NewTicker(time.Second)
 	p.ticking.Go(func() {
 		defer ticker.Stop()
@@ -60,8 +66,8 @@ func New(w io.Writer, terminal bool, start time.Time) *Progress {
 	return p
 }
 
-func newProgress(w io.Writer, terminal bool, start time.Time, now func() time.Time) *Progress {
-	return &Progress{w: w, terminal: terminal, start: start, now: now, quit: make(chan struct{})}
+func newProgress(w io.Writer, style Style, start time.Time, now func() time.Time) *Progress {
+	return &Progress{w: w, style: style, start: start, now: now, quit: make(chan struct{})}
 }
 
 // follow rewrites the progress line, and says which labs are silent, at each tick until Close.
@@ -95,7 +101,7 @@ func (p *Progress) Event(name string, e report.Event) {
 		text = p.line(strings.TrimSpace("lab "+name), "started", about(e.Head))
 	case report.CaseStarted:
 		l.id, l.check, l.noted = e.Case, "", nil
-		if !p.terminal {
+		if p.everything() {
 			text = p.line(e.Case, "started")
 		}
 	case report.CheckStarted:
@@ -104,7 +110,7 @@ func (p *Progress) Event(name string, e report.Event) {
 		}
 	case report.CheckDone:
 		if e.Check != nil {
-			if !p.terminal || e.Check.Broke() {
+			if p.everything() || e.Check.Broke() {
 				text = p.line(e.Case, e.Check.Phase, e.Check.Name, e.Check.Word())
 			}
 			if e.Check.Broke() {
@@ -126,10 +132,16 @@ func (p *Progress) Event(name string, e report.Event) {
 		text = p.line(e.Case, e.Text)
 		l.noted = append(l.noted, e.Text)
 	}
+	if text != "" || p.style.Terminal {
+		l.told = time.Time{}
+	}
 	p.print(text)
 }
 
-// silent is a line for each lab that has been silent in the middle of a case for another lull. The
+// everything tells whether each check and each start of a case is a line.
+func (p *Progress) everything() bool { return p.style.Verbose && !p.style.Terminal }
+
+// silent is a line for each lab in the middle of a case about which no line was printed for a lull. The
 // caller holds mu.
 func (p *Progress) silent() (text string) {
 	for i := range p.labs {
@@ -139,12 +151,20 @@ func (p *Progress) silent() (text string) {
 		}
 		now := p.now()
 		if l.heard.IsZero() {
-			l.heard, l.told = now, now
+			l.heard = now
 		}
-		if now.Sub(l.told) >= lull {
+		if l.told.IsZero() {
 			l.told = now
-			text += p.line(l.id, l.check, "still under way; nothing new for "+now.Sub(l.heard).Truncate(time.Minute).String())
 		}
+		if now.Sub(l.told) < lull {
+			continue
+		}
+		l.told = now
+		state := "still under way"
+		if quiet := now.Sub(l.heard); quiet >= lull {
+			state += "; nothing new for " + quiet.Truncate(time.Minute).String()
+		}
+		text += p.line(l.id, l.check, state)
 	}
 	return text
 }
@@ -208,7 +228,7 @@ func (p *Progress) print(text string) {
 		p.shown = false
 	}
 	b.WriteString(text)
-	if p.terminal && !p.closed {
+	if p.style.Terminal && !p.closed {
 		b.WriteString(p.status())
 		p.shown = true
 	}

@@ -58,7 +58,7 @@ func run(p *Progress) {
 
 func TestPlainLines(t *testing.T) {
 	var b strings.Builder
-	run(newProgress(&b, false, start, clock()))
+	run(newProgress(&b, Style{Verbose: true}, start, clock()))
 	want := `[   1.1s] using 2 labs
 [   2.2s] lab 1  started  KVM emulated, MicroSandbox 0.7.2
 [   3.3s] egress/builtin/deny  started
@@ -81,12 +81,54 @@ func TestPlainLines(t *testing.T) {
 	}
 }
 
+// Unless it is asked for more, a case is one line when it ends, and so is what broke before.
+func TestShortLines(t *testing.T) {
+	var b strings.Builder
+	run(newProgress(&b, Style{}, start, clock()))
+	want := `[   1.1s] using 2 labs
+[   2.2s] lab 1  started  KVM emulated, MicroSandbox 0.7.2
+[   3.3s] egress/builtin/public  created  policy  fail
+            expected  deny
+            seen      allow
+                      \x1b[2Jrule 1
+            next      look at msb inspect
+[   4.4s] egress/builtin/deny  image built
+[   5.5s] egress/builtin/public  FAIL  1m23s
+            problem   clean-up: the link
+                      is still there
+[   6.6s] done
+`
+	if got := b.String(); got != want {
+		t.Errorf("the log is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A case that goes on and on is named with what it does, as its checks are no lines.
+func TestACaseUnderWayIsNamedNowAndThen(t *testing.T) {
+	var b bytes.Buffer
+	now := start
+	p := newProgress(&b, Style{}, start, func() time.Time { return now })
+	p.Event("1", report.Event{Kind: report.CaseStarted, Case: denyID})
+	for minute := range 12 {
+		p.Event("1", report.Event{Kind: report.CheckStarted, Case: denyID, Check: check("created", fmt.Sprint("check-", minute), "")})
+		p.mu.Lock()
+		p.print(p.silent())
+		p.mu.Unlock()
+		now = now.Add(time.Minute)
+	}
+	p.Close()
+	const want = "[ 300.0s] egress/builtin/deny  created check-5  still under way\n[ 600.0s] egress/builtin/deny  created check-10  still under way\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
 // A problem comes as a note when it happens, and is in the case's result again.
 func TestAProblemIsShownOnce(t *testing.T) {
 	const problem, unseen = "clean-up: the link\nis still there", "found at the end"
 	for _, terminal := range []bool{false, true} {
 		var b strings.Builder
-		p := newProgress(&b, terminal, start, clock())
+		p := newProgress(&b, Style{Terminal: terminal}, start, clock())
 		for _, id := range []string{denyID, publicID} { // what was told of one case is not told of the next
 			p.Event("1", report.Event{Kind: report.CaseStarted, Case: id})
 			p.Event("1", report.Event{Kind: report.Note, Case: id, Text: problem})
@@ -106,7 +148,7 @@ func TestAProblemIsShownOnce(t *testing.T) {
 func TestTerminalLines(t *testing.T) {
 	var b strings.Builder
 	now := start.Add(62500 * time.Millisecond)
-	run(newProgress(&b, true, start, func() time.Time { return now }))
+	run(newProgress(&b, Style{Terminal: true}, start, func() time.Time { return now }))
 	const erase = "\r\x1b[K"
 	want := strings.Join([]string{
 		"[  62.5s] using 2 labs\n[   1m2s] ",
@@ -138,7 +180,7 @@ func TestTerminalLines(t *testing.T) {
 
 func TestTheProgressLineIsRewrittenAtEachTick(t *testing.T) {
 	var b bytes.Buffer
-	p := newProgress(&b, true, start, clock())
+	p := newProgress(&b, Style{Terminal: true}, start, clock())
 	ticks := make(chan time.Time)
 	p.ticking.Go(func() { p.follow(ticks) })
 	for range 3 {
@@ -154,7 +196,7 @@ func TestTheProgressLineIsRewrittenAtEachTick(t *testing.T) {
 func TestASilentLabIsNamedWithWhatItWaitsFor(t *testing.T) {
 	var b bytes.Buffer
 	now := start
-	p := newProgress(&b, false, start, func() time.Time { return now })
+	p := newProgress(&b, Style{Verbose: true}, start, func() time.Time { return now })
 	p.Event("1", report.Event{Kind: report.CaseStarted, Case: denyID})
 	p.Event("1", report.Event{Kind: report.CheckStarted, Case: denyID, Check: check("created", "deny", "")})
 	p.Event("2", report.Event{Kind: report.CaseStarted, Case: publicID})
@@ -186,7 +228,7 @@ func TestASilentLabIsNamedWithWhatItWaitsFor(t *testing.T) {
 
 func TestTheProgressLineFitsARealTerminal(t *testing.T) {
 	master, slave := openTerminal(t, 30)
-	p := New(slave, true, time.Now())
+	p := New(slave, Style{Terminal: true}, time.Now())
 	p.Event("1", report.Event{Kind: report.CaseStarted, Case: denyID})
 	p.Event("1", report.Event{Kind: report.CheckStarted, Case: denyID, Check: check("recreated", "control-probe-before", "")})
 	p.Close()
@@ -235,7 +277,7 @@ func openTerminal(t *testing.T, columns uint16) (master, slave *os.File) {
 func TestLabsSideBySideKeepWholeLinesInOrder(t *testing.T) {
 	const labs, checks = 4, 200
 	var b bytes.Buffer // only Progress writes to it, one write at a time
-	p := New(&b, false, start)
+	p := New(&b, Style{Verbose: true}, start)
 	var wg sync.WaitGroup
 	for lab := range labs {
 		wg.Go(func() {

@@ -12,7 +12,7 @@ import (
 func tableOf(t *testing.T, r Report, width int, colour bool) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Table(&b, r, width, colour); err != nil {
+	if err := Table(&b, r, TableStyle{Width: width, Colour: colour, Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -21,14 +21,14 @@ func tableOf(t *testing.T, r Report, width int, colour bool) string {
 func TestTable(t *testing.T) {
 	r := raw()
 	r.Problems = []string{"lab 2 ended\nwith code 137"}
-	want := `PASS          contract/builtin/cli   9.4s
+	want := `PASS          contract/builtin/cli     9.4s  2 checks
                  ssh exit code, status of a missing workspace
-INCONCLUSIVE  egress/builtin/public  1m0s
+INCONCLUSIVE  egress/builtin/public    1m0s  2 checks
       INCONCLUSIVE  created control-probe-before
                  seen      time-out
       not reached (1): created public
       problem    clean-up: bridge p0 is still there
-FAIL          egress/builtin/deny    1m23s
+FAIL          egress/builtin/deny     1m23s  7 checks
                  fixture/link
       created    workspace/up, policy
       recreated  workspace/up
@@ -51,6 +51,45 @@ FAIL: egress/builtin/deny broke its promise at recreated deny
 `
 	if got := tableOf(t, Conclude(r), 80, false); got != want {
 		t.Errorf("the table is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Unless it is asked for more, a case that passed is a line, and a broken check is as before.
+func TestAShortTableNamesOnlyWhatBroke(t *testing.T) {
+	r := raw()
+	for _, c := range r.Cases {
+		if c.ID == "contract/builtin/cli" {
+			c.Checks[0].Deviations = []string{"up: only the last line is read"}
+		}
+	}
+	want := `PASS          contract/builtin/cli     9.4s  2 checks, 1 by deviation
+INCONCLUSIVE  egress/builtin/public    1m0s  2 checks
+      INCONCLUSIVE  created control-probe-before
+                 seen      time-out
+      not reached (1): created public
+      problem    clean-up: bridge p0 is still there
+FAIL          egress/builtin/deny     1m23s  7 checks
+      FAIL  recreated deny
+                 expected  connect is refused or reset
+                 seen      connected, then 64 bytes | of <b>body</b>
+                           second line ` + "```" + ` \x1b[31mred
+                 next      look at msb inspect
+      not reached (2): recreated identity/same-boot; receipts
+
+run           r1, 2m33s long, parity v0
+KVM           emulated: msb doctor
+kernel        6.1.0 #1 SMP
+MicroSandbox  0.7.2, sha256 aa11, pinned
+subject       reference parity devsy, sha256 bb22
+
+FAIL: egress/builtin/deny broke its promise at recreated deny
+`
+	var b strings.Builder
+	if err := Table(&b, Conclude(r), TableStyle{Width: 80}); err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != want {
+		t.Errorf("the table is\n%s\nwant\n%s", b.String(), want)
 	}
 }
 

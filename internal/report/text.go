@@ -58,6 +58,13 @@ func headLines(r Report) []headLine {
 	return lines
 }
 
+// ShortReason returns the first clause of the reason for a run's KVM. The report has it whole.
+func ShortReason(reason string) string {
+	reason, _, _ = strings.Cut(reason, "\n")
+	reason, _, _ = strings.Cut(reason, ": ")
+	return reason
+}
+
 // text is the provider in a line.
 func (e External) text() string {
 	text := strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Name, e.Version)) + ", sha256 " + e.SHA256
@@ -111,10 +118,21 @@ func notReached(c Case) string {
 	return fmt.Sprintf("not reached (%d): %s", n, names.String())
 }
 
-// Table writes a concluded report for a terminal that is width columns wide: a block for each case with its checks by phase,
-// the head, and the verdict in one sentence last, where a reader of a long log looks. Free texts keep their own lines.
-func Table(w io.Writer, r Report, width int, colour bool) error {
-	t := table{w: bufio.NewWriter(w), width: width, colour: colour}
+// TableStyle says how Table writes.
+type TableStyle struct {
+	Width   int  // columns, at which a list of names is broken
+	Colour  bool // verdicts are coloured
+	Verbose bool // the checks that passed are named, by phase, and the reason for the KVM is whole
+}
+
+// Table writes a concluded report for a terminal: a line for each case with what broke in it, the head,
+// and the verdict in one sentence last, where a reader of a long log looks. Free texts keep their own
+// lines.
+func Table(w io.Writer, r Report, s TableStyle) error {
+	t := table{w: bufio.NewWriter(w), width: s.Width, colour: s.Colour, brokenOnly: !s.Verbose}
+	if !s.Verbose {
+		r.Head.KVMReason = ShortReason(r.Head.KVMReason)
+	}
 	if r.Warning != "" {
 		t.line(t.paint(Fail, r.Warning) + "\n")
 	}
@@ -125,7 +143,7 @@ func Table(w io.Writer, r Report, width int, colour bool) error {
 	}
 	for _, c := range r.Cases {
 		word := fmt.Sprintf("%-*s", verdictWidth, strings.ToUpper(string(c.Verdict)))
-		t.line(fmt.Sprintf("%s  %-*s  %s", t.paint(c.Verdict, word), idWidth, c.ID, Elapsed(c.Elapsed)))
+		t.line(fmt.Sprintf("%s  %-*s  %6s  %s", t.paint(c.Verdict, word), idWidth, c.ID, Elapsed(c.Elapsed), countChecks(c)))
 		t.checks(c)
 	}
 	t.line("")
@@ -140,6 +158,20 @@ func Table(w io.Writer, r Report, width int, colour bool) error {
 	}
 	t.line("\n" + t.paint(r.Verdict, r.Sentence()))
 	return t.w.Flush()
+}
+
+// countChecks counts the checks of a case, and those that passed only by a deviation of the adapter.
+func countChecks(c Case) string {
+	text, deviate := Count(len(c.Checks), "check"), 0
+	for _, check := range c.Checks {
+		if check.Verdict == Pass && len(check.Deviations) > 0 {
+			deviate++
+		}
+	}
+	if deviate > 0 {
+		text += fmt.Sprintf(", %d by deviation", deviate)
+	}
+	return text
 }
 
 // Broken writes what broke in a concluded report, for a reader who sees nothing else of it: the cases that did not pass with what each

@@ -132,7 +132,7 @@ func TestABrokenCheckNamesItsCommands(t *testing.T) {
 	}
 	r.Head.Subject.Adapter = &Adapter{Name: "foreign.yaml", For: "foreign", SHA256: "00ff", Deviations: []string{"up: it has no message"}}
 	var b strings.Builder
-	if err := Table(&b, r, 200, false); err != nil {
+	if err := Table(&b, r, TableStyle{Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"commands 3 to 4 of transcripts/", "foreign.yaml for foreign, sha256 00ff, 1 deviation", "up: it has no message"} {

@@ -103,14 +103,14 @@ exec %[2]s "$@"
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := progress.New(io.Discard, false, time.Now())
+	p := progress.New(io.Discard, progress.Style{}, time.Now())
 	defer p.Close()
 	r, err := run.Run(b.Context(), run.Options{
 		Version: "benchmark", Cases: selected, KVM: lab.Decision{KVM: kvm}, Tools: tools, Report: b.TempDir(),
 		Lab: lab.Options{Cache: cache, Report: calls},
 	}, p, nil)
 	if err != nil || r.Verdict != report.Pass {
-		_ = report.Table(os.Stderr, r, 120, false)
+		_ = report.Table(os.Stderr, r, report.TableStyle{Width: 120, Verbose: true})
 		b.Fatalf("the run: %v, %s", err, r.Sentence())
 	}
 	t := traced{apart: map[string]time.Duration{}}

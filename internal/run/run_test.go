@@ -88,7 +88,7 @@ func runScriptUntil(t *testing.T, ctx context.Context, again <-chan struct{}, sc
 func runTools(t *testing.T, ctx context.Context, again <-chan struct{}, tools Tools, selected ...catalogue.Case) report.Report {
 	t.Helper()
 	dir := t.TempDir()
-	p := progress.New(io.Discard, false, time.Now())
+	p := progress.New(io.Discard, progress.Style{}, time.Now())
 	defer p.Close()
 	r, err := Run(ctx, Options{
 		Version: "test", Cases: selected, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"},
@@ -269,7 +269,7 @@ func TestTheLabsSpeedAndThePatienceAreInTheReport(t *testing.T) {
 	if err := os.WriteFile(step, []byte(readSetup+"grep -q '\"Patience\": 2.5' \"$3\" || exit 9\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := progress.New(io.Discard, false, time.Now())
+	p := progress.New(io.Discard, progress.Style{}, time.Now())
 	defer p.Close()
 	r, err := Run(t.Context(), Options{
 		Version: "test", Cases: []catalogue.Case{egressCase}, KVM: lab.Decision{KVM: lab.Native, Reason: "a test"}, Patience: 2.5,
@@ -346,7 +346,7 @@ func TestACaseThatFailedBeforeItsLabDidHasFailed(t *testing.T) {
 				t.Fatal(err)
 			}
 			var said bytes.Buffer
-			p := progress.New(&said, false, time.Now())
+			p := progress.New(&said, progress.Style{Verbose: true}, time.Now())
 			r, err := Run(t.Context(), Options{
 				Version: "test", Cases: []catalogue.Case{contractCase, egressCase}, KVM: lab.Decision{KVM: lab.Emulated, Reason: "a test"},
 				Tools: Tools{Self: file}, Lab: lab.Options{Cache: cache}, Labs: 1, Report: t.TempDir(), Folder: t.TempDir(), Fault: test.fault,

@@ -284,7 +284,7 @@ func (o Options) run(ctx context.Context, row Row, name string) (report.Report, 
 	if fault.OfLab(row.Fault) {
 		options.KVM = lab.Decision{KVM: lab.Emulated, Reason: "the fault is one of an emulated lab"}
 	}
-	p := progress.New(io.Discard, false, time.Now())
+	p := progress.New(io.Discard, progress.Style{}, time.Now())
 	defer p.Close()
 	ran, err := run.Run(ctx, options, p, nil)
 	if err == nil && fault.OfLab(row.Fault) && !slices.ContainsFunc(ran.Labs, func(l report.Lab) bool { return l.Failed != "" || len(l.Notes) > 0 }) {
