@@ -74,7 +74,8 @@ func imageInside(name, phase string) []Check {
 		},
 	}[name]
 	return slices.Concat([]Check{nonce}, checks, []Check{
-		{Name: "user", Sentence: "An SSH command runs as the image's user.", Shared: true},
+		{Name: "user", Sentence: "An SSH command runs as the image's user, in the user's group.", Shared: true},
+		{Name: "ssh/command", Sentence: "`workspace ssh --command` runs as the image's user, in the user's group, with the environment of the image and of what was built on it.", Shared: true},
 		{Name: "tree", Sentence: "Below /parity-tree the guest has exactly what the image has; elsewhere each path of the image is there and equal."},
 	})
 }

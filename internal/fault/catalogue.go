@@ -68,6 +68,7 @@ const (
 	ImageMarkerLost            Fault = "image-marker-lost"
 	LoadKeepsTag               Fault = "load-keeps-tag"
 	ImageEnvDropped            Fault = "image-env-dropped"
+	UserGroupLost              Fault = "user-group-lost"
 	ListHangsInASlowLab        Fault = "list-hangs-in-a-slow-lab"
 	ProbeForged                Fault = "probe-forged"
 )
@@ -126,6 +127,8 @@ const (
 	FeatureEnvDropped       Fault = "feature-env-dropped"
 	UserIgnored             Fault = "user-ignored"
 	SSHEnvDropped           Fault = "ssh-env-dropped"
+	SSHCommandEnvDropped    Fault = "ssh-command-env-dropped"
+	SSHCommandRoot          Fault = "ssh-command-root"
 
 	AgentHere                 Fault = "agent-here"
 	AgentNotDownloaded        Fault = "agent-not-downloaded"
@@ -294,6 +297,7 @@ func Catalogue() []Entry {
 		{ImageMarkerLost, StandIn, "The file that marks an image is left out."},
 		{LoadKeepsTag, StandIn, "A reference that an image of the store has stays with it when another one is loaded."},
 		{ImageEnvDropped, StandIn, "An image's environment is dropped, save for PATH."},
+		{UserGroupLost, StandIn, "Commands run as the image's user, and in the group root."},
 		{ListHangsInASlowLab, StandIn, "It takes seconds to create a sandbox, and the list of workspaces never ends once there is one."},
 		{ProbeForged, StandIn, "Denied egress is not enforced, and the image's probe program is another one, which says that it was refused."},
 
@@ -349,6 +353,8 @@ func Catalogue() []Entry {
 		{FeatureEnvDropped, Reference, "The containerEnv of a Feature is dropped."},
 		{UserIgnored, Reference, "A workspace is root's, whatever user its image names."},
 		{SSHEnvDropped, Reference, "Commands over SSH get none of the environment but PATH."},
+		{SSHCommandEnvDropped, Reference, "A command of `ssh --command` gets none of the environment but PATH. One in an SSH session gets it."},
+		{SSHCommandRoot, Reference, "A command of `ssh --command` runs as root. One in an SSH session runs as the image's user."},
 
 		{AgentHere, Reference, "The agent of a remote machine is put on this one, and runs here."},
 		{AgentNotDownloaded, Reference, "The agent is sent to a remote machine, and its URL is not asked."},

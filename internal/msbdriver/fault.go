@@ -22,3 +22,12 @@ func misbehave(o msb.CreateOptions) msb.CreateOptions {
 	}
 	return o
 }
+
+// misbehavingExec makes of how a command runs what the fault asks for. The agent of the reference CLI
+// serves a session, or runs one command.
+func misbehavingExec(o msb.ExecOptions, argv []string) msb.ExecOptions {
+	if fault.On(fault.SSHCommandRoot) && len(argv) > 1 && argv[1] == "run" {
+		o.User = "root"
+	}
+	return o
+}

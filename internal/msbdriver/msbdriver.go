@@ -148,7 +148,7 @@ func (d Driver) Exec(ctx context.Context, workspace string, argv []string, s dri
 
 // ExecAs is Exec with more to say of how the command runs.
 func (d Driver) ExecAs(ctx context.Context, workspace string, o msb.ExecOptions, argv []string, s driver.Streams) (int, error) {
-	cmd := d.MSB.ExecCmdAs(Name(workspace), o, argv)
+	cmd := d.MSB.ExecCmdAs(Name(workspace), misbehavingExec(o, argv), argv)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.In, s.Out, s.Err
 	if s.Out == nil {
 		cmd.Stdout = io.Discard

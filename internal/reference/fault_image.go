@@ -57,11 +57,14 @@ func misbehavingFeatures(install []features.Feature) []features.Feature {
 
 // misbehavingArgv does to a command of `workspace ssh` what the fault asks for.
 func misbehavingArgv(argv []string) []string {
-	if fault.On(fault.SSHEnvDropped) {
+	if fault.On(fault.SSHEnvDropped) || fault.On(fault.SSHCommandEnvDropped) && isCommand(argv) {
 		return append([]string{"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, argv...)
 	}
 	return argv
 }
+
+// isCommand tells whether the agent in the guest is to run a command, and not to serve a session.
+func isCommand(argv []string) bool { return argv[1] == "run" }
 
 var (
 	fromLine = regexp.MustCompile(`(?mi)^\s*FROM\s+(\S+)`)

@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"dagger/parity/internal/fault"
 )
 
 // The descriptors that a guest's init inherits.
@@ -347,6 +349,9 @@ func lookUser(name string) (account, error) {
 		if u.gid, err = lookGroup(group); err != nil {
 			return u, err
 		}
+	}
+	if fault.On(fault.UserGroupLost) && u.uid != 0 {
+		u.gid = 0
 	}
 	u.groups = []uint32{u.gid}
 	return u, nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"dagger/parity/fixtures/images"
@@ -59,9 +58,55 @@ func (s *scenario) markers(phase string, g *workspace.Guest) {
 	}
 }
 
+// identity prints the user and the group that a command runs as, and isUser is what it has to print.
+const identity = "id -u; id -g"
+
+var isUser = fmt.Sprintf("%d\n%d\n", userID, userID)
+
 // user shows that commands run as the image's user.
 func (s *scenario) user(phase string, g *workspace.Guest) cases.Finding {
-	return s.says(phase, "user", g, "id -u", strconv.Itoa(userID)+"\n", "neither devcontainer.json nor the command line names a user: the image's USER holds")
+	return s.says(phase, "user", g, identity, isUser, "neither devcontainer.json nor the command line names a user: the image's USER holds")
+}
+
+// command shows that what is true of a command in an SSH session is true of one of `ssh --command` too:
+// its user and its environment.
+func (s *scenario) command(phase string) cases.Finding {
+	command, want := identity, isUser
+	for _, v := range s.environment() {
+		command += fmt.Sprintf(`; printf '%%s\n' "$%s"`, v.name)
+		want += v.value + "\n"
+	}
+	var res proc.Result
+	err := s.Bounded(workspace.GuestDeadline, func(ctx context.Context) (err error) {
+		res, err = s.Bench.Subject.SSH(ctx, targetID, command, nil)
+		return err
+	})
+	_, exited := proc.ExitCode(err)
+	if err != nil && !exited {
+		return cases.Unclear("", err.Error(), workspace.NextGuest)
+	}
+	seen := string(res.Stdout)
+	s.Observe(phase, "ssh/command", "%s", map[bool]string{true: "the image's", false: "another"}[err == nil && seen == want])
+	const next = "the user or the environment of `ssh --command` is not that of the image: a session over --stdio has both"
+	switch {
+	case err != nil:
+		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), err.Error(), next)
+	case seen != want:
+		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), fmt.Sprintf("%q", seen), next)
+	}
+	return cases.Passed(report.Count(len(s.environment()), "variable") + " of the environment, and the user")
+}
+
+// variable is one of the environment.
+type variable struct{ name, value string }
+
+// environment is what the image, and what was built on it, puts into the environment.
+func (s *scenario) environment() []variable {
+	list := []variable{{environmentName, s.current.nonce + hard}}
+	if s.name == catalogue.ImageFeature {
+		list = append(list, variable{dockerfileName, s.dockerfileMarker() + hard}, variable{featureName, "feature-" + s.dockerfileMarker() + hard})
+	}
+	return list
 }
 
 // says shows that a shell command in the guest prints what the image has it print. A command that fails says that it is not there;

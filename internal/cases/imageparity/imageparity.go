@@ -137,6 +137,7 @@ func (s *scenario) phase(phase string) {
 		s.own(phase, nonce, func() cases.Finding { return s.nonce(phase, g) })
 		s.markers(phase, g)
 		s.own(phase, "user", func() cases.Finding { return s.user(phase, g) })
+		s.own(phase, "ssh/command", func() cases.Finding { return s.command(phase) })
 		s.own(phase, "tree", func() cases.Finding { return s.tree(phase, g) })
 	})
 }
