@@ -56,10 +56,18 @@ func run(p *Progress) {
 	p.Close()
 }
 
-func TestPlainLines(t *testing.T) {
+// expectLog expects what a run's log is in a style.
+func expectLog(t *testing.T, style Style, want string) {
+	t.Helper()
 	var b strings.Builder
-	run(newProgress(&b, Style{Verbose: true}, start, clock()))
-	want := `[   1.1s] using 2 labs
+	run(newProgress(&b, style, start, clock()))
+	if got := b.String(); got != want {
+		t.Errorf("the log is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPlainLines(t *testing.T) {
+	expectLog(t, Style{Verbose: true}, `[   1.1s] using 2 labs
 [   2.2s] lab 1  started  KVM emulated, MicroSandbox 0.7.2
 [   3.3s] egress/builtin/deny  started
 [   4.4s] egress/builtin/public  started
@@ -75,17 +83,12 @@ func TestPlainLines(t *testing.T) {
                       is still there
 [   9.9s] egress/builtin/deny  receipts  not reached
 [  11.0s] done
-`
-	if got := b.String(); got != want {
-		t.Errorf("the log is\n%s\nwant\n%s", got, want)
-	}
+`)
 }
 
 // Unless it is asked for more, a case is one line when it ends, and so is what broke before.
 func TestShortLines(t *testing.T) {
-	var b strings.Builder
-	run(newProgress(&b, Style{}, start, clock()))
-	want := `[   1.1s] using 2 labs
+	expectLog(t, Style{}, `[   1.1s] using 2 labs
 [   2.2s] lab 1  started  KVM emulated, MicroSandbox 0.7.2
 [   3.3s] egress/builtin/public  created  policy  fail
             expected  deny
@@ -97,10 +100,7 @@ func TestShortLines(t *testing.T) {
             problem   clean-up: the link
                       is still there
 [   6.6s] done
-`
-	if got := b.String(); got != want {
-		t.Errorf("the log is\n%s\nwant\n%s", got, want)
-	}
+`)
 }
 
 // A case that goes on and on is named with what it does, as its checks are no lines.

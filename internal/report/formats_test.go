@@ -11,8 +11,13 @@ import (
 
 func tableOf(t *testing.T, r Report, width int, colour bool) string {
 	t.Helper()
+	return tableIn(t, r, TableStyle{Width: width, Colour: colour, Verbose: true})
+}
+
+func tableIn(t *testing.T, r Report, s TableStyle) string {
+	t.Helper()
 	var b strings.Builder
-	if err := Table(&b, r, TableStyle{Width: width, Colour: colour, Verbose: true}); err != nil {
+	if err := Table(&b, r, s); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -84,12 +89,8 @@ subject       reference parity devsy, sha256 bb22
 
 FAIL: egress/builtin/deny broke its promise at recreated deny
 `
-	var b strings.Builder
-	if err := Table(&b, Conclude(r), TableStyle{Width: 80}); err != nil {
-		t.Fatal(err)
-	}
-	if b.String() != want {
-		t.Errorf("the table is\n%s\nwant\n%s", b.String(), want)
+	if got := tableIn(t, Conclude(r), TableStyle{Width: 80}); got != want {
+		t.Errorf("the table is\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// writeSummary writes the report as GitHub-flavoured Markdown: verdict, head, a table of the cases, the broken checks, and
-// in folded lists where the time went and all checks. Text that others wrote stands in code blocks, where it cannot turn into markup.
+// writeSummary writes the report as GitHub-flavoured Markdown: verdict, head, a table of the cases, the
+// broken checks, and in folded lists where the time went and all checks. Text that others wrote stands
+// in code blocks, where it cannot turn into markup.
 func writeSummary(w *bytes.Buffer, r Report) {
 	if r.Warning != "" {
 		fmt.Fprintf(w, "> **%s**\n\n", cell(r.Warning))

@@ -16,10 +16,13 @@ type spent struct {
 	time  time.Duration
 }
 
-// times gives what the cases spent their time on, the longest first: each name of a check, and what is
+// outsideChecks names what is spent outside of all checks.
+const outsideChecks = "outside of the checks: homes, clean-ups"
+
+// times returns what the cases spent their time on, the longest first: each name of a check, and what is
 // outside of all checks. The sum is that of the cases.
 func times(cases []Case) (list []spent, sum time.Duration) {
-	outside := spent{what: "outside of the checks: homes, clean-ups"}
+	outside := spent{what: outsideChecks}
 	by := map[string]*spent{}
 	for _, c := range cases {
 		sum += c.Elapsed
@@ -54,6 +57,22 @@ func times(cases []Case) (list []spent, sum time.Duration) {
 	return list, sum
 }
 
+// otherTimes returns a line for all checks, and one for what is outside of them if that is there.
+func otherTimes(list []spent) []spent {
+	checks, rest, lines := 0, spent{}, []spent(nil)
+	for _, s := range list {
+		if s.what == outsideChecks {
+			lines = append(lines, s)
+			continue
+		}
+		checks++
+		rest.count += s.count
+		rest.time += s.time
+	}
+	rest.what = Count(checks, "other check")
+	return append([]spent{rest}, lines...)
+}
+
 // mostTimes is how many lines writeTimes gives names of their own.
 const mostTimes = 12
 
@@ -68,12 +87,7 @@ func writeTimes(w *bytes.Buffer, cases []Case) {
 		return
 	}
 	if len(list) > mostTimes {
-		rest := spent{what: Count(len(list)-mostTimes, "other check")}
-		for _, s := range list[mostTimes:] {
-			rest.count += s.count
-			rest.time += s.time
-		}
-		list = append(list[:mostTimes:mostTimes], rest)
+		list = append(list[:mostTimes:mostTimes], otherTimes(list[mostTimes:])...)
 	}
 	fmt.Fprintf(w, "\n<details><summary>Where the time of the cases went, %s in all</summary>\n\n", Elapsed(sum))
 	fmt.Fprint(w, "| Check | How often | Time | Share | |\n|---|--:|--:|--:|---|\n")

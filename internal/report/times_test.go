@@ -35,19 +35,35 @@ func TestTheSummarySaysWhereTheTimeWent(t *testing.T) {
 	}
 }
 
-// Many checks get a line together, and nothing of their time is lost.
-func TestTheSummaryOfManyChecksLosesNoTime(t *testing.T) {
-	c := Case{Elapsed: 200 * time.Second}
+// timesOfMany is the table of a case with twenty checks of ten seconds each.
+func timesOfMany(elapsed time.Duration) string {
+	c := Case{Elapsed: elapsed}
 	for i := range 20 {
 		c.Checks = append(c.Checks, checked(strings.Repeat("x", i+1), 10))
 	}
-	var got bytes.Buffer
-	writeTimes(&got, []Case{c})
-	if lines := strings.Count(got.String(), " | 10s | 5 % | "); lines != mostTimes {
+	var b bytes.Buffer
+	writeTimes(&b, []Case{c})
+	return b.String()
+}
+
+// Many checks get a line together, and nothing of their time is lost.
+func TestTheSummaryOfManyChecksLosesNoTime(t *testing.T) {
+	got := timesOfMany(200 * time.Second)
+	if lines := strings.Count(got, " | 10s | 5 % | "); lines != mostTimes {
 		t.Errorf("%d lines of one check, expected %d", lines, mostTimes)
 	}
-	if !strings.Contains(got.String(), "| 8 other checks | 8 | 1m20s | 40 % |") {
-		t.Errorf("the rest is not there:\n%s", got.String())
+	if !strings.Contains(got, "| 8 other checks | 8 | 1m20s | 40 % |") {
+		t.Errorf("the rest is not there:\n%s", got)
+	}
+}
+
+// What is outside of the checks is never counted as one of them.
+func TestTheSummaryCountsNoTimeOutsideOfTheChecksAsACheck(t *testing.T) {
+	got := timesOfMany(201 * time.Second)
+	for _, want := range []string{"| 8 other checks | 8 | 1m20s |", "| outside of the checks: homes, clean-ups | 1 | 1.0s |"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
 	}
 }
 

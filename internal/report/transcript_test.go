@@ -131,13 +131,10 @@ func TestABrokenCheckNamesItsCommands(t *testing.T) {
 		}
 	}
 	r.Head.Subject.Adapter = &Adapter{Name: "foreign.yaml", For: "foreign", SHA256: "00ff", Deviations: []string{"up: it has no message"}}
-	var b strings.Builder
-	if err := Table(&b, r, TableStyle{Width: 200}); err != nil {
-		t.Fatal(err)
-	}
+	got := tableIn(t, r, TableStyle{Width: 200})
 	for _, want := range []string{"commands 3 to 4 of transcripts/", "foreign.yaml for foreign, sha256 00ff, 1 deviation", "up: it has no message"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
 	if got := transcriptOf("a/b/c", Check{Commands: []int{7}}); got != "command 7 of transcripts/a-b-c.txt" {

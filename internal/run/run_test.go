@@ -364,7 +364,7 @@ func TestACaseThatFailedBeforeItsLabDidHasFailed(t *testing.T) {
 					t.Errorf("the lab %q had the cases %q", l.Name, l.Cases)
 				}
 			}
-			if why := strings.Join(append(slices.Clone(r.Problems), r.Cases[len(r.Cases)-1].Problems...), "\n"); !strings.Contains(why, test.says) || test.says == "" && why != "" {
+			if why := strings.Join(append(slices.Clone(r.Problems), r.Cases[len(r.Cases)-1].Problems...), "\n"); !strings.Contains(why, test.says) {
 				t.Errorf("the report says %q", why)
 			}
 		})

@@ -42,19 +42,23 @@ func (s *scenario) markers(phase string, g *workspace.Guest) {
 	check := func(check, command, want, next string) {
 		s.own(phase, check, func() cases.Finding { return s.says(phase, check, g, command, want, next) })
 	}
-	environment := func(name string) string { return `printf %s "$` + name + `"` }
+	environment := func(check string, v variable, next string) {
+		s.own(phase, check, func() cases.Finding {
+			return s.says(phase, check, g, fmt.Sprintf(`printf %%s "$%s"`, v.name), v.value, next)
+		})
+	}
 	switch s.name {
 	case catalogue.ImageRegistry:
 		check("os-release", "sed -n s/^ID=//p /etc/os-release", images.ID+"\n", nextContent)
-		check("environment", environment(environmentName), s.current.nonce+hard, nextEnvironment)
+		environment("environment", s.ofImage(), nextEnvironment)
 	case catalogue.ImageDocker:
 		check("marker", "cat "+images.MarkerPath, s.name+" "+s.current.nonce, nextContent)
-		check("environment", environment(environmentName), s.current.nonce+hard, nextEnvironment)
+		environment("environment", s.ofImage(), nextEnvironment)
 	case catalogue.ImageFeature:
 		check("dockerfile/file", "cat "+dockerfilePath, s.dockerfileMarker(), "the guest was not made of what the Dockerfile builds")
-		check("dockerfile/environment", environment(dockerfileName), s.dockerfileMarker()+hard, nextEnvironment)
+		environment("dockerfile/environment", s.ofDockerfile(), nextEnvironment)
 		check("feature/file", "cat "+featurePath, s.featureMarker(), "the Feature was not installed as the Dev Container Features specification has it")
-		check("feature/environment", environment(featureName), "feature-"+s.dockerfileMarker()+hard, "the Feature's containerEnv did not arrive in an SSH command")
+		environment("feature/environment", s.ofFeature(), "the Feature's containerEnv did not arrive in an SSH command")
 	}
 }
 
@@ -85,28 +89,28 @@ func (s *scenario) command(phase string) cases.Finding {
 	if err != nil && !exited {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
-	seen := string(res.Stdout)
-	s.Observe(phase, "ssh/command", "%s", map[bool]string{true: "the image's", false: "another"}[err == nil && seen == want])
 	const next = "the user or the environment of `ssh --command` is not that of the image: a session over --stdio has both"
-	switch {
-	case err != nil:
-		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), err.Error(), next)
-	case seen != want:
-		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), fmt.Sprintf("%q", seen), next)
-	}
-	return cases.Passed(report.Count(len(s.environment()), "variable") + " of the environment, and the user")
+	return s.printed(phase, "ssh/command", command, string(res.Stdout), err, want, next)
 }
 
 // variable is one of the environment.
 type variable struct{ name, value string }
 
-// environment is what the image, and what was built on it, puts into the environment.
+// What the image, the Dockerfile and the Feature put into the environment.
+func (s *scenario) ofImage() variable { return variable{environmentName, s.current.nonce + hard} }
+func (s *scenario) ofDockerfile() variable {
+	return variable{dockerfileName, s.dockerfileMarker() + hard}
+}
+func (s *scenario) ofFeature() variable {
+	return variable{featureName, "feature-" + s.dockerfileMarker() + hard}
+}
+
+// environment returns what the image, and what was built on it, puts into the environment.
 func (s *scenario) environment() []variable {
-	list := []variable{{environmentName, s.current.nonce + hard}}
 	if s.name == catalogue.ImageFeature {
-		list = append(list, variable{dockerfileName, s.dockerfileMarker() + hard}, variable{featureName, "feature-" + s.dockerfileMarker() + hard})
+		return []variable{s.ofImage(), s.ofDockerfile(), s.ofFeature()}
 	}
-	return list
+	return []variable{s.ofImage()}
 }
 
 // says shows that a shell command in the guest prints what the image has it print. A command that fails says that it is not there;
@@ -124,7 +128,11 @@ func (s *scenario) says(phase, what string, g *workspace.Guest, command, want, n
 	if err != nil && !errors.As(err, &ended) {
 		return cases.Unclear("", err.Error(), workspace.NextGuest)
 	}
-	seen := string(res.Stdout)
+	return s.printed(phase, what, command, string(res.Stdout), err, want, next)
+}
+
+// printed judges what a command in the guest printed. err is that of a command that failed.
+func (s *scenario) printed(phase, what, command, seen string, err error, want, next string) cases.Finding {
 	s.Observe(phase, what, "%s", map[bool]string{true: "the image's", false: "another"}[err == nil && seen == want])
 	if err != nil {
 		return cases.Broken(fmt.Sprintf("%q of `%s`", want, command), err.Error(), next)

@@ -100,7 +100,7 @@ func copyOwn(from, to string, packages []string) (left []string, err error) {
 		name, own := strings.CutPrefix(p, ownPackages)
 		switch {
 		case p == allPackages:
-			err = copyAll(from, to)
+			err = os.CopyFS(to, os.DirFS(from))
 		case own:
 			err = copyFile(filepath.Join(from, name), filepath.Join(to, name))
 		default:
@@ -111,19 +111,6 @@ func copyOwn(from, to string, packages []string) (left []string, err error) {
 		}
 	}
 	return left, nil
-}
-
-func copyAll(from, to string) error {
-	programs, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, p := range programs {
-		if err := copyFile(filepath.Join(from, p.Name()), filepath.Join(to, p.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func copyFile(from, to string) error {
